@@ -1,0 +1,98 @@
+"""Owns the verbs that deal with configuration: `check`, `plan` and `reload`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient, absolute
+from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
+from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
+from mcpvisor.daemon.config.places import config_paths
+
+RELOAD_SECONDS: Final = 60.0
+_KEPT: Final = "keep"
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs of this family."""
+    check = add_verb(verbs, "check", check_files, "validate the configuration, without a daemon", asks=False)
+    check.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders (default as for `run`)")
+    plan = add_verb(verbs, "plan", show_plan, "say what a reload would do to each server, and why")
+    plan.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="other files or folders than the daemon's own")
+    plan.add_argument("--exit-code", action="store_true", help="exit with 1 when something would change")
+    reload = add_verb(verbs, "reload", reload_config, "read the configuration again and apply it")
+    reload.add_argument("--wait", action="store_true", help="also wait for the changed servers to be ready")
+    reload.add_argument("--timeout", type=duration, default=RELOAD_SECONDS, metavar="T", help="how long to wait (60s)")
+
+
+def show_plan(arguments: argparse.Namespace) -> int:
+    """`plan`: one line for each server that would not stay as it is; 78 when something would be rejected."""
+    plan = ControlClient(arguments.socket).post("/v1/plan", {"paths": absolute(arguments.paths)}, timeout=RELOAD_SECONDS)
+    changing = [change for change in plan["changes"] if change["change"] != _KEPT]
+    if arguments.json:
+        say_json(plan)
+    else:
+        for change in changing:
+            say(f"{change['change']:<8} {change['server']}{_why(change)}")
+        if not changing:
+            say(f"nothing would change ({len(plan['changes'])} servers are kept)")
+    if _tell_rejected(plan["config"]):
+        return int(Exit.CONFIG)
+    return int(Exit.NO if changing and arguments.exit_code else Exit.DONE)
+
+
+def reload_config(arguments: argparse.Namespace) -> int:
+    """`reload`: 0 applied; 78 something was rejected; with `--wait`, 1 when not all are ready in time."""
+    body = {"wait": arguments.wait, "timeout": arguments.timeout}
+    report = ControlClient(arguments.socket).post("/v1/reload", body, timeout=arguments.timeout + ANSWER_SECONDS)
+    if arguments.json:
+        say_json(report)
+    else:
+        for change in report["changes"]:
+            say(f"{change['change']:<8} {change['server']}{_why(change)}: {_then(change)}")
+        if not report["changes"]:
+            say("nothing has changed")
+    for hint in report["hints"]:
+        tell(f"{hint['where']}: {hint['hint']}")
+    for setting in report["needs_restart"]:
+        tell(f"{setting} has changed: it is read when the daemon starts")
+    if _tell_rejected(report):
+        return int(Exit.CONFIG)
+    return int(Exit.NO if report["ready"] is False else Exit.DONE)
+
+
+def check_files(arguments: argparse.Namespace) -> int:
+    """`check`: every error with its place; 78 if there is any."""
+    from mcpvisor.daemon.config.check import check
+
+    result = check(arguments.paths or config_paths(os.environ, os.geteuid()), os.environ)
+    if arguments.json:
+        say_json(result.as_json())
+    else:
+        for line in result.lines():
+            say(clean_line(line))
+    return result.exit_code
+
+
+def _why(change: Mapping[str, Any]) -> str:
+    return f" ({', '.join(change['fields'])})" if change["fields"] else ""
+
+
+def _then(change: Mapping[str, Any]) -> str:
+    """What a changed server does next."""
+    if change["state"] is None:
+        return "gone"
+    reason = f": {clean_line(change['reason'])}" if change["reason"] else ""
+    return f"now {change['state']}{reason}"
+
+
+def _tell_rejected(config: Mapping[str, Any]) -> bool:
+    """Say what was not accepted; True when anything was not."""
+    for one in config["rejected"]:
+        tell(f"{one['where']}: {one['error']}")
+    return not config["ok"]

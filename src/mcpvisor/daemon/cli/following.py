@@ -1,0 +1,99 @@
+"""Owns the verbs that read what was said and done: `logs` and `events`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from mcpvisor.daemon.cli.client import ControlClient, server_path
+from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.cli.output import clean_line, say, say_json, say_json_line, tell
+from mcpvisor.daemon.cli.verb import Verbs, add_verb
+from mcpvisor.daemon.control.explain_text import event_line
+
+_LINES: Final = 50
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verbs of this family."""
+    logs = add_verb(verbs, "logs", show_logs, "show what servers wrote to stderr")
+    logs.add_argument("server", nargs="?", help="one server only")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as lines are written, until Ctrl-C")
+    logs.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many lines of the past (50)")
+    events = add_verb(verbs, "events", show_events, "show what happened")
+    events.add_argument("-f", "--follow", action="store_true", help="go on as it happens, until Ctrl-C")
+    events.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many events of the past (50)")
+    events.add_argument("--server", metavar="S", help="of one server only")
+    events.add_argument("--kind", metavar="K", help="of one kind only, such as server_state_changed")
+
+
+def show_logs(arguments: argparse.Namespace) -> int:
+    """`logs`: the captured stderr of one server, or of all, each line with its server before it."""
+    client = ControlClient(arguments.socket)
+    if arguments.follow and arguments.server is not None:
+        query = {"lines": arguments.lines, "follow": "true"}
+        stream = (value for _, value in client.follow(server_path(arguments.server, "/logs"), query))
+        return _follow_lines(stream, arguments, prefix="")
+    if arguments.follow:
+        query = {"kind": "stderr_written", "backlog": arguments.lines}
+        stream = (value for name, value in client.follow("/v1/events", query) if name == "event")
+        return _follow_lines(stream, arguments, prefix="{server}: ")
+    names = [arguments.server] if arguments.server else [one["name"] for one in client.get("/v1/status")["servers"]]
+    answers = [client.get(server_path(name, "/logs"), {"lines": arguments.lines}) for name in names]
+    if arguments.json:
+        say_json(answers[0] if arguments.server else {"servers": answers})
+        return int(Exit.DONE)
+    for answer in answers:
+        before = "" if arguments.server else f"{answer['server']}: "
+        for line in answer["lines"]:
+            say(before + clean_line(line))
+    return int(Exit.DONE)
+
+
+def show_events(arguments: argparse.Namespace) -> int:
+    """`events`: what the daemon still knows of the past and, with `-f`, what happens from now on."""
+    client = ControlClient(arguments.socket)
+    query = {"server": arguments.server, "kind": arguments.kind, "backlog": arguments.lines}
+    if not arguments.follow:
+        known = client.get("/v1/events", {**query, "follow": "false"})
+        if arguments.json:
+            say_json(known)
+        else:
+            for event in known["events"]:
+                say(_line(event))
+        return int(Exit.DONE)
+    for name, value in client.follow("/v1/events", query):
+        if name == "lost":
+            tell(f"{value['count']} events came faster than they could be shown")
+        elif arguments.json:
+            say_json_line(value)
+        else:
+            say(_line(value))
+            sys.stdout.flush()
+    return int(Exit.DONE)
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    return clean_line(event_line({**event, "kind": f"{event.get('server') or 'daemon'} {event['kind']}"}))
+
+
+def _follow_lines(stream: Iterable[Mapping[str, Any]], arguments: argparse.Namespace, *, prefix: str) -> int:
+    for value in stream:
+        if arguments.json:
+            say_json_line(value)
+            continue
+        before = prefix.format(server=value.get("server"))
+        if value["dropped"]:
+            say(f"{before}[{value['dropped']} lines over the rate were dropped]")
+        for line in value["lines"]:
+            say(before + clean_line(line))
+        sys.stdout.flush()
+    return int(Exit.DONE)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of lines")
+    return int(text)

@@ -1,0 +1,56 @@
+"""Owns the command `mcpvisor`: which verbs there are, and how each of its ends becomes an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from mcpvisor.daemon.cli import configuring, following, looking, ordering, serving, using
+from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
+from mcpvisor.daemon.cli.output import say_json, tell
+from mcpvisor.daemon.cli.verb import Parser
+
+_FAMILIES = (serving, looking, ordering, following, using, configuring)
+
+
+def build_parser() -> Parser:
+    """The parser of all verbs."""
+    parser = Parser(prog="mcpvisor", description="The init system for MCP servers.", epilog=_EPILOG)
+    parser.add_argument("--socket", metavar="PATH", default=None, help="the daemon's control socket")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for family in _FAMILIES:
+        family.register(verbs)
+    return parser
+
+
+_EPILOG = (
+    "The daemon is found by --socket, $MCPVISOR_SOCKET, /run/mcpvisor/control.sock, $XDG_RUNTIME_DIR/mcpvisor/control.sock or "
+    "/tmp/mcpvisor-$UID/control.sock. Exit codes: 0 done, 1 the answer is no, 3 the daemon is not running, 64 usage, "
+    "69 the daemon does not answer, 75 temporary, 77 permission, 78 configuration."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        arguments = build_parser().parse_args(argv)
+        try:
+            code = int(arguments.run(arguments))
+        except CliError as error:
+            if isinstance(error, Refused) and arguments.json:
+                say_json({"error": error.body})
+            tell(str(error))
+            code = int(error.exit)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has had enough. Python would complain once more when it closes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.BROKEN_PIPE)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

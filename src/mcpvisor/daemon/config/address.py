@@ -1,0 +1,159 @@
+"""Owns how the keys of an HTTP server become a target: address, headers, authorisation and trust."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from mcpvisor.daemon.config.entry_scope import kind_of
+from mcpvisor.daemon.config.table_reader import TableReader
+from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, Text, TlsTrust
+
+KEYS: Final = ("url", "headers", "auth", "tls")
+"""The keys that only a server with a URL has."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_OURS: Final = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "mcp-session-id", "mcp-protocol-version"}
+)
+_URL_EXPECTED: Final = "a URL such as https://mcp.example.com/mcp"
+
+
+class CaMode(StrEnum):
+    """Whether an own certificate authority stands beside the system's, or instead of them."""
+
+    ADD = "add"
+    REPLACE = "replace"
+
+
+def read_address(entry: TableReader, transport: HttpTransport) -> HttpTarget | None:
+    """The target of an entry that has a `url`; None after a problem with the URL itself."""
+    url = _url(entry)
+    bearer = _bearer(entry)
+    headers = _headers(entry, has_bearer=bearer is not None)
+    tls = _tls(entry)
+    if url is None:
+        return None
+    return HttpTarget(url=url, transport=transport, headers=headers, bearer=bearer, tls=tls)
+
+
+def _url(entry: TableReader) -> Text | None:
+    item = entry.item("url")
+    url = entry.text("url")
+    if item is None or url is None:
+        return None
+    fault = url_fault(reveal(url))
+    if fault:
+        entry.scope.problem(item, fault, expected=_URL_EXPECTED)
+        return None
+    # Keys of services stand in queries, written out or not.
+    return Secret(reveal(url)) if "?" in reveal(url) else url
+
+
+def url_fault(url: str) -> str:
+    """What is wrong with the URL of a server, without a word of it, since it may hold a secret; empty when nothing is."""
+    if re.search(r"[\s\x00-\x1f\x7f]", url):
+        return "holds a space or a control character"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "is no URL: its host is not well formed"
+    if parts.scheme not in {"http", "https"} or "://" not in url:
+        known = parts.scheme in {"ws", "wss", "ftp", "file", "unix", "tcp"}
+        return f'the scheme "{parts.scheme}" is not served' if known else 'does not begin with "http://" or "https://"'
+    return _authority_fault(parts)
+
+
+def _authority_fault(parts: SplitResult) -> str:
+    if "@" in parts.netloc:
+        return "holds a user or a password before the host; put them into auth or headers"
+    if not parts.hostname:
+        return "names no host"
+    if "[" not in parts.netloc and parts.netloc.count(":") > 1:
+        return "has two colons in the host; one stands before a port, and an IPv6 address stands in [ ]"
+    try:
+        port = parts.port
+    except ValueError:
+        return "has a port that is no number up to 65535"
+    if port == 0:
+        return "has port 0"
+    return "holds a fragment (#...), which is never sent" if parts.fragment else ""
+
+
+def _headers(entry: TableReader, *, has_bearer: bool) -> tuple[tuple[str, Text], ...]:
+    table = entry.table("headers")
+    if table is None:
+        return ()
+    pairs: list[tuple[str, Text]] = []
+    seen: set[str] = set()
+    for name, item in table.all_items().items():
+        lower = name.lower()
+        if not _TOKEN.fullmatch(name):
+            entry.scope.problem(item, "cannot be the name of a header")
+        elif lower in _OURS:
+            entry.scope.problem(item, "is set by the daemon itself")
+        elif lower in seen:
+            entry.scope.problem(item, "is written twice, in different case")
+        elif lower == "authorization" and has_bearer:
+            entry.scope.problem(item, "auth sets this header too", expected="one of the two")
+        else:
+            text = entry.text_of(item)
+            if text is not None and not _is_header_value(reveal(text)):
+                entry.scope.problem(item, "the value holds a line break or a character that no header can carry")
+            elif text is not None:
+                pairs.append((name, Secret(reveal(text))))
+        seen.add(lower)
+    return tuple(sorted(pairs, key=lambda pair: pair[0].lower()))
+
+
+def _is_header_value(text: str) -> bool:
+    return all(" " <= c <= "~" or c == "\t" or "\xa0" <= c <= "\xff" for c in text)
+
+
+def _bearer(entry: TableReader) -> Secret | None:
+    """`auth = { type = "bearer", token = "..." }`."""
+    table = entry.table("auth")
+    if table is None:
+        return None
+    kind = table.item("type")
+    if kind is None or not isinstance(kind.value, str):
+        item = entry.item("auth") if kind is None else kind
+        if item is not None:
+            entry.scope.problem(
+                item, "the type is missing" if kind is None else f"is {kind_of(kind.value)}", expected='type = "bearer"'
+            )
+        return None
+    if kind.value != "bearer":
+        entry.scope.problem(kind, "this type is not supported in this version", expected='"bearer"')
+        return None
+    item, token = table.item("token"), table.text("token")
+    table.finish()
+    if item is None:
+        entry.scope.problem(kind, "the token is missing", expected='token = "${cred:NAME}"')
+    elif token is not None and not (reveal(token).strip() and reveal(token).isascii() and _is_header_value(reveal(token))):
+        entry.scope.problem(item, "the token is empty, or holds a character that no header can carry")
+    return Secret(reveal(token)) if token is not None else None
+
+
+def _tls(entry: TableReader) -> TlsTrust:
+    """`tls = { ca, ca_mode, client_cert, client_key }`; paths are relative to the file."""
+    table = entry.table("tls")
+    if table is None:
+        return TlsTrust()
+    mode = table.choice("ca_mode", CaMode.ADD)
+    trust = TlsTrust(
+        ca=table.path("ca"),
+        replace=mode is CaMode.REPLACE,
+        client_cert=table.path("client_cert"),
+        client_key=table.path("client_key"),
+    )
+    table.finish()
+    item = table.item("client_key") or table.item("ca_mode")
+    if item is not None and trust.client_key and not trust.client_cert:
+        entry.scope.problem(item, "a key without a certificate", expected="client_cert beside client_key")
+    if item is not None and trust.replace and not trust.ca:
+        entry.scope.problem(item, "nothing to put in place of the system's authorities", expected="ca beside ca_mode")
+    return trust

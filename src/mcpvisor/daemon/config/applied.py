@@ -1,0 +1,145 @@
+"""Owns the decision what a reload applies: which entries are new, which keep their last good version, which go.
+
+Nothing here reads a file or a clock: what is written and what time it is are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
+from mcpvisor.daemon.config.problems import Problem
+from mcpvisor.daemon.config.settings import Settings, changed_settings
+from mcpvisor.supervisor.spec import ServerSpec
+
+ABSENCE: Final = 5.0
+"""Seconds after which a drop-in that is absent from a readable folder is a removal."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoodFile:
+    """The last good entries of one file. `gone_since` is set while a drop-in is absent and its time is not up."""
+
+    specs: Mapping[str, ServerSpec]
+    is_named: bool
+    gone_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What is in force after a reload; also what the next one falls back on."""
+
+    basis: Basis
+    running: Settings
+    """The settings that the daemon was started with."""
+    files: Mapping[Path, GoodFile]
+    specs: Mapping[str, ServerSpec]
+    """The goal of every server, for the supervisor."""
+    rejected: tuple[Problem, ...] = ()
+    """Everything that is written and not in force; each says whether a last good version keeps running."""
+    hints: tuple[Problem, ...] = ()
+    secret_files: tuple[Path, ...] = ()
+    recheck_at: float | None = None
+    """When an absence becomes a removal, on the clock that `now` was read from; None when nothing is pending."""
+
+    @property
+    def needs_restart(self) -> tuple[str, ...]:
+        """Settings, as `section.key`, that are written otherwise than the daemon was started with."""
+        return changed_settings(self.running, self.basis.settings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that is written is in force."""
+        return not self.rejected
+
+
+def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
+    """What to apply of what was loaded. None when there is nothing to run on: no settings, and none from before.
+
+    `now` is a monotonic time in seconds.
+    """
+    basis = loaded.basis or (last.basis if last is not None else None)
+    if basis is None:
+        return None
+    if last is not None and basis.settings.daemon.strict and loaded.problems:
+        kept = tuple(replace(problem, keeps_running=True) for problem in loaded.problems)
+        return replace(last, rejected=kept, hints=loaded.hints, secret_files=loaded.secret_files, recheck_at=None)
+    deciding = _Deciding(last.files if last is not None else {}, loaded, now)
+    files = deciding.files()
+    specs = deciding.merged(files)
+    gone = [good.gone_since for good in files.values() if good.gone_since is not None]
+    return Applied(
+        basis=basis,
+        running=last.running if last is not None else basis.settings,
+        files=files,
+        specs=specs,
+        rejected=deciding.rejected(specs, last),
+        hints=loaded.hints,
+        secret_files=loaded.secret_files,
+        recheck_at=min(gone) + ABSENCE if gone else None,
+    )
+
+
+@dataclass(slots=True)
+class _Deciding:
+    """One decision in the making."""
+
+    last: Mapping[Path, GoodFile]
+    loaded: Loaded
+    now: float
+    extra: list[Problem] = field(default_factory=list[Problem])
+
+    def files(self) -> dict[Path, GoodFile]:
+        """The good entries of each file: first those kept of files that are absent, then the files in order."""
+        present = {load.file.path: self._present(load) for load in self.loaded.loads}
+        absent = {path: self._absent(path, before) for path, before in self.last.items() if path not in present}
+        return {**{path: good for path, good in absent.items() if good is not None}, **present}
+
+    def _present(self, load: FileLoad) -> GoodFile:
+        before = self.last.get(load.file.path)
+        old = before.specs if before is not None else {}
+        if load.failure is not None:
+            return GoodFile(old, load.file.is_named)
+        kept = {name: old[name] for name in load.rejected if name in old}
+        return GoodFile({**kept, **load.specs}, load.file.is_named)
+
+    def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
+        """What stays of a file that is not there; None when it is given up."""
+        if not before.is_named and path.parent in self.loaded.listed:
+            since = self.now if before.gone_since is None else before.gone_since
+            return None if self.now >= since + ABSENCE else replace(before, gone_since=since)
+        if before.specs or before.is_named:
+            what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"
+            self.extra.append(Problem(file=path, message=what, keeps_running=True))
+        return replace(before, gone_since=None)
+
+    def merged(self, files: Mapping[Path, GoodFile]) -> dict[str, ServerSpec]:
+        """One spec for each name: files that are there before absent ones, so that a renamed file is no conflict."""
+        specs: dict[str, ServerSpec] = {}
+        known = {(problem.file, problem.server) for problem in self.loaded.problems}
+        for path, good in sorted(files.items(), key=lambda item: item[1].gone_since is not None):
+            for name, spec in good.specs.items():
+                owner = specs.setdefault(name, spec)
+                if owner is not spec and good.gone_since is None and (path, name) not in known:
+                    message = f"a server of this name is kept from {owner.origin}; the first one counts"
+                    self.extra.append(Problem(file=path, message=message, server=name))
+        return specs
+
+    def rejected(self, specs: Mapping[str, ServerSpec], last: Applied | None) -> tuple[Problem, ...]:
+        """Everything that is not in force, each with the word whether something older runs in its place."""
+        before = last.specs if last is not None else {}
+        failures = {load.failure for load in self.loaded.loads if load.failure is not None}
+        marked: list[Problem] = []
+        for problem in self.loaded.problems:
+            if problem.server:
+                keeps = problem.server in specs and problem.server in before and before[problem.server] is specs[problem.server]
+            elif problem in failures and problem.file is not None:
+                known = self.last.get(problem.file)
+                keeps = known is not None
+            else:
+                keeps = last is not None
+            marked.append(replace(problem, keeps_running=keeps))
+        return (*marked, *self.extra)

@@ -1,0 +1,85 @@
+"""Owns which files are the configuration: what a path stands for, in which order, and which names are passed over."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mcpvisor.daemon.config.problems import Problem
+
+MAIN: Final = "mcpvisor.toml"
+DROP_INS: Final = "servers.d"
+
+_PASSED_OVER = re.compile(r"\..*|.*~|#.*#|.*\.(bak|swp|swo|tmp|orig|rej|old|save|rpmsave|rpmnew|rpmorig|dpkg-[a-z]+)|.*\.\..*")
+_READ: Final = frozenset({".toml", ".json"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file of the configuration. `is_main` may hold settings and defaults; `is_named` is never removed by its absence."""
+
+    path: Path
+    is_main: bool
+    is_named: bool
+
+
+@dataclass(slots=True)
+class Discovery:
+    """The files in order, the folders to watch for others, and which folders of drop-ins could be listed."""
+
+    files: list[Found] = field(default_factory=list[Found])
+    folders: list[Path] = field(default_factory=list[Path])
+    listed: list[Path] = field(default_factory=list[Path])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    hints: list[Problem] = field(default_factory=list[Problem])
+
+
+def discover(paths: Iterable[Path]) -> Discovery:
+    """The files that `paths` stand for: a file is itself, a folder its `mcpvisor.toml` and then its `servers.d`."""
+    found = Discovery()
+    for path in paths:
+        absolute = path.absolute()
+        if absolute.is_dir():
+            _folder(absolute, found)
+        else:
+            if absolute.suffix not in {*_READ, ".jsonc"} and absolute.exists():
+                message = "not a kind of file that is read"
+                found.problems.append(Problem(file=absolute, message=message, expected="a .toml or .json file, or a folder"))
+                continue
+            found.files.append(Found(absolute, is_main=absolute.suffix not in {".json", ".jsonc"}, is_named=True))
+            found.folders.append(absolute.parent)
+    found.files = list({file.path: file for file in found.files}.values())
+    found.folders = list(dict.fromkeys(found.folders))
+    return found
+
+
+def _folder(folder: Path, found: Discovery) -> None:
+    found.folders.append(folder)
+    main, drop_ins = folder / MAIN, folder / DROP_INS
+    # A link whose target is gone is there, and cannot be read: that is an error, not an absence.
+    has_main = os.path.lexists(main)
+    if has_main:
+        found.files.append(Found(main, is_main=True, is_named=True))
+    if not os.path.lexists(drop_ins):
+        if not has_main:
+            found.hints.append(Problem(file=folder, message=f"holds neither {MAIN} nor {DROP_INS}: no servers"))
+        return
+    found.folders.append(drop_ins)
+    try:
+        names = sorted(entry.name for entry in drop_ins.iterdir())
+    except OSError as error:
+        message = f"the folder cannot be listed: {(error.strerror or str(error)).lower()}"
+        found.problems.append(Problem(file=drop_ins, message=message))
+        return
+    found.listed.append(drop_ins)
+    for name in names:
+        path = drop_ins / name
+        if path.suffix not in _READ or _PASSED_OVER.fullmatch(name):
+            if path.suffix in {".jsonc", ".yaml", ".yml", ".conf", ".ini"} and not _PASSED_OVER.fullmatch(name):
+                found.hints.append(Problem(file=path, message="not read: only *.toml and *.json are"))
+            continue
+        found.files.append(Found(path, is_main=False, is_named=False))

@@ -1,0 +1,83 @@
+"""Owns what the readers of one entry share: values with their places, variables, and what was found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcpvisor.daemon.config.expansion import FORMS, Expanded, Sources, expand
+from mcpvisor.daemon.config.positions import Document, KeyPath
+from mcpvisor.daemon.config.problems import Findings, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One value as written, and where. A table that was merged of several holds items in place of values."""
+
+    value: Any
+    path: KeyPath
+    document: Document
+
+
+class Scope:
+    """What all readers of one entry share: its name, its variables, whose file it is, and what was found."""
+
+    def __init__(self, server: str, sources: Sources, findings: Findings, *, foreign: bool) -> None:
+        self.server = server
+        self.sources = sources
+        self.findings = findings
+        self.foreign = foreign
+        """Whether the entry is from another program's file: its unknown keys and quoted booleans are forgiven."""
+
+    def problem(self, item: Item, message: str, *, expected: str = "", near: str = "") -> None:
+        """Record an error; the entry is rejected."""
+        self.findings.problems.append(self._at(item, message, expected, near))
+
+    def hint(self, item: Item, message: str, *, near: str = "") -> None:
+        """Record a warning; the entry runs."""
+        self.findings.hints.append(self._at(item, message, "", near))
+
+    def _at(self, item: Item, message: str, expected: str, near: str) -> Problem:
+        return item.document.problem(item.path, message, expected=expected, near=near, server=self.server)
+
+    def expanded(self, item: Item) -> Expanded | None:
+        """The text of an item with its variables replaced; None after a problem."""
+        try:
+            result = expand(item.value, self.sources)
+        except LookupError as error:
+            self.problem(item, str(error.args[0]))
+            return None
+        except ValueError as error:
+            self.problem(item, str(error), expected=FORMS)
+            return None
+        fault = text_fault(result.text)
+        if fault:
+            self.problem(item, fault)
+            return None
+        return result
+
+
+def text_fault(text: str) -> str:
+    """Why a text can be no argument, variable or header of anything; empty when it can."""
+    if "\x00" in text:
+        return "holds a NUL character"
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return "holds half a character (a lone surrogate)"
+    return ""
+
+
+def home_expanded(text: str, environ: Mapping[str, str]) -> str:
+    """The path with a leading `~/` replaced by the home folder of the environment."""
+    return environ["HOME"] + text[1:] if (text == "~" or text.startswith("~/")) and environ.get("HOME") else text
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words; never the value."""
+    names = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
+    return "null" if value is None else names.get(type(value), "a date or time")
+
+
+def items_of(table: Mapping[str, Any], path: KeyPath, document: Document) -> dict[str, Item]:
+    """The items of a table at `path` of a document; what was merged in from elsewhere keeps its own place."""
+    return {key: value if isinstance(value, Item) else Item(value, (*path, key), document) for key, value in table.items()}

@@ -1,0 +1,175 @@
+"""Owns the configuration in force: reads it again when asked, one reload at a time, and hands the result on."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+import anyio
+import anyio.to_thread
+
+from mcpvisor.daemon.config.applied import Applied, decide
+from mcpvisor.daemon.config.load import Loaded, load
+from mcpvisor.daemon.config.problems import Problem
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec
+
+_log = logging.getLogger(__name__)
+
+READ_WITHIN: Final = 30.0
+"""Seconds that reading all files may take; a dead network file system must not hold the daemon."""
+
+Apply = Callable[[Iterable[ServerSpec]], Awaitable[list[PlannedChange]]]
+"""`Supervisor.apply`."""
+
+
+class NoConfiguration(Exception):
+    """There is nothing to run on; `problems` say why. The exit code for it is 78."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems) or "no configuration")
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadReport:
+    """What one reload did. `trigger` is a word of a closed set: `start`, `signal`, `command`, `watch`."""
+
+    trigger: str
+    ok: bool
+    """Whether everything that is written is in force now."""
+    changes: tuple[PlannedChange, ...]
+    """What happens to each server that is not simply kept."""
+    rejected: tuple[Problem, ...]
+    hints: tuple[Problem, ...]
+    needs_restart: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as the control API and `reload --json` give it."""
+        return {
+            "ok": self.ok,
+            "changes": [{"server": c.server, "change": c.change.value, "fields": list(c.fields)} for c in self.changes],
+            "rejected": rejected_json(self.rejected),
+            "hints": [{"where": hint.where, "hint": hint.error} for hint in self.hints],
+            "needs_restart": list(self.needs_restart),
+        }
+
+
+def rejected_json(rejected: Iterable[Problem]) -> list[dict[str, Any]]:
+    """`config.rejected` of `status --json`."""
+    return [{"where": p.where, "error": p.error, "server": p.server, "keeps_running": p.keeps_running} for p in rejected]
+
+
+class Reloader:
+    """Holds the last good configuration. `on_report` is called after every reload, for metrics, log and systemd."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        environ: Mapping[str, str],
+        *,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        uid: int | None = None,
+        on_report: Callable[[ReloadReport], None] | None = None,
+        read_within: float = READ_WITHIN,
+    ) -> None:
+        self.paths = tuple(paths)
+        self._applied: Applied | None = None
+        self._environ = dict(environ)
+        self._load: Callable[..., Loaded] = partial(load, self.paths, self._environ, overrides=overrides, uid=os.geteuid() if uid is None else uid)
+        self._on_report = on_report
+        self._read_within = read_within
+        self._lock = anyio.Lock()
+        # Own workers: a read that hangs must not use up those of everybody else, and the next read is to find one free.
+        self._workers = anyio.CapacityLimiter(4)
+
+    @classmethod
+    def of(cls, loaded: Loaded, *, on_report: Callable[[ReloadReport], None] | None = None) -> Self:
+        """A reloader for a configuration that was made in code: there are no files, and every reload finds the same."""
+        reloader = cls((), {}, on_report=on_report)
+        reloader._load = lambda **_: loaded
+        return reloader
+
+    @property
+    def applied(self) -> Applied:
+        """What is in force. Raises RuntimeError before `start`."""
+        if self._applied is None:
+            raise RuntimeError("nothing is loaded before start")
+        return self._applied
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files that went into entries, for the watcher; none before `start`."""
+        return self._applied.secret_files if self._applied is not None else ()
+
+    @property
+    def recheck_at(self) -> float | None:
+        """When a reload is due without any edit, on the clock of `anyio.current_time`; None when none is."""
+        return self._applied.recheck_at if self._applied is not None else None
+
+    async def start(self) -> Applied:
+        """Read everything for the first time; nothing is applied yet. Raises NoConfiguration."""
+        async with self._lock:
+            loaded = await self._read()
+            if isinstance(loaded, Problem):
+                raise NoConfiguration([loaded])
+            applied = decide(None, loaded, anyio.current_time())
+            if applied is None:
+                raise NoConfiguration(loaded.problems)
+            self._applied = applied
+            self._tell(self._report("start", [], applied))
+            return applied
+
+    async def preview(self) -> Applied:
+        """What a reload now would put in force; nothing changes. Raises NoConfiguration when files take too long."""
+        loaded = await self._read()
+        if isinstance(loaded, Problem):
+            raise NoConfiguration([loaded])
+        return decide(self.applied, loaded, anyio.current_time()) or self.applied
+
+    async def reload(self, trigger: str, apply: Apply) -> ReloadReport:
+        """Read everything again and apply what is good. Reloads wait for each other; a bad file raises nothing."""
+        async with self._lock:
+            last = self.applied
+            loaded = await self._read()
+            if isinstance(loaded, Problem):
+                report = ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(loaded,), hints=(), needs_restart=())
+                self._tell(report)
+                return report
+            applied = decide(last, loaded, anyio.current_time()) or last
+            changes = await apply(applied.specs.values())
+            # Only now: a cancelled or failed apply leaves the old state to compare the next reload with.
+            self._applied = applied
+            report = self._report(trigger, changes, applied)
+            self._tell(report)
+            return report
+
+    async def _read(self) -> Loaded | Problem:
+        previous = self._applied.basis if self._applied is not None else None
+        read = partial(self._load, previous=previous)
+        with anyio.move_on_after(self._read_within):
+            return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._workers)
+        message = f"reading the files took longer than {self._read_within:g} s"
+        return Problem(file=self.paths[0] if self.paths else None, message=message, keeps_running=previous is not None)
+
+    def _report(self, trigger: str, changes: Iterable[PlannedChange], applied: Applied) -> ReloadReport:
+        return ReloadReport(
+            trigger=trigger,
+            ok=applied.ok,
+            changes=tuple(change for change in changes if change.change is not Change.KEEP),
+            rejected=applied.rejected,
+            hints=applied.hints,
+            needs_restart=applied.needs_restart,
+        )
+
+    def _tell(self, report: ReloadReport) -> None:
+        for problem in report.rejected:
+            _log.error("configuration: %s", problem)
+        for hint in report.hints:
+            _log.info("configuration: %s", hint)
+        if self._on_report is not None:
+            self._on_report(report)

@@ -1,0 +1,145 @@
+"""Owns the daemon's own settings, `[daemon] [log] [gateway] [control] [metrics]`: their defaults, forms and bounds.
+
+Models only; where values come from, and which source wins, is the subject of `layers.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mcpvisor.daemon.config.durations import DURATION_EXPECTED, seconds
+from mcpvisor.daemon.config.places import Places
+
+SECTIONS: Final = ("daemon", "log", "gateway", "control", "metrics")
+
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
+_LISTEN_EXPECTED: Final = '"HOST:PORT", "[IPV6]:PORT" or "unix:/PATH"'
+
+
+def _seconds(value: Any) -> float:
+    try:
+        # An environment variable has no numbers, only texts.
+        return seconds(int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value)
+    except ValueError as error:
+        raise ValueError(f"{error}; expected {DURATION_EXPECTED}") from None
+
+
+def _texts(value: Any) -> Any:
+    """A list; one text is a list of one, and in an environment variable commas or JSON make several."""
+    if isinstance(value, str):
+        if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
+            try:
+                return tuple(json.loads(value))
+            except ValueError:
+                raise ValueError('not a list; expected texts between commas, or ["...", "..."]') from None
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _listens(value: Any) -> Any:
+    addresses = _texts(value)
+    if isinstance(addresses, tuple):
+        for address in addresses:
+            fault = listen_fault(address)
+            if fault:
+                raise ValueError(f"{fault}; expected {_LISTEN_EXPECTED}")
+    return addresses
+
+
+def listen_fault(address: Any) -> str:
+    """What is wrong with an address to listen on; empty when nothing is."""
+    if not isinstance(address, str):
+        return "not an address"
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path.startswith("/"):
+            return "the path of a unix socket is absolute"
+        # The kernel's limit of sun_path, with its closing NUL.
+        return "the path of a unix socket has at most 107 bytes" if len(path.encode()) > 107 else ""
+    match = _HOST_PORT.fullmatch(address)
+    if match is None:
+        return "not an address with a port"
+    return "a port is at most 65535" if int(match[2]) > 65535 else ""
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Listens = Annotated[tuple[str, ...], BeforeValidator(_listens)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class DaemonSettings(_Section):
+    """`[daemon]`."""
+
+    state_dir: Path
+    """The state store's folder; known only at its place, so it has no fixed default."""
+    parallel_starts: int = Field(default=32, ge=1, le=10_000)
+    """How many processes may be in their first seconds at once."""
+    strict: bool = False
+    """Whether one bad entry rejects a whole reload."""
+
+
+class LogSettings(_Section):
+    """`[log]`."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "journal", "console", "json"] = "auto"
+
+
+class GatewaySettings(_Section):
+    """`[gateway]`."""
+
+    listen: Listens
+    auth: Literal["auto", "open"] = "auto"
+    """`oidc` is promised, and refused until it is there."""
+    hosts: Texts = ()
+    origins: Texts = ()
+    first_list_wait: Seconds = 5.0
+
+
+class ControlSettings(_Section):
+    """`[control]`."""
+
+    listen: Listens
+
+
+class MetricsSettings(_Section):
+    """`[metrics]`. An empty list turns the page off."""
+
+    listen: Listens = ("127.0.0.1:9433",)
+
+
+class Settings(_Section):
+    """All settings of the daemon; `Settings.model_validate` raises pydantic's ValidationError without the input."""
+
+    daemon: DaemonSettings
+    log: LogSettings = LogSettings()
+    gateway: GatewaySettings
+    control: ControlSettings
+    metrics: MetricsSettings = MetricsSettings()
+
+
+def default_values(at: Places) -> dict[str, dict[str, Any]]:
+    """The defaults that depend on whether the daemon serves the machine or one user."""
+    gateway = f"unix:{at.runtime}/gateway.sock" if at.is_system else "127.0.0.1:7433"
+    return {
+        "daemon": {"state_dir": str(at.state)},
+        "gateway": {"listen": [gateway]},
+        "control": {"listen": [f"unix:{at.runtime}/control.sock"]},
+    }
+
+
+def changed_settings(old: Settings, new: Settings) -> tuple[str, ...]:
+    """The settings in which two versions differ, as `section.key`."""
+    before, after = old.model_dump(), new.model_dump()
+    return tuple(
+        f"{section}.{key}" for section in SECTIONS for key in after[section] if before[section][key] != after[section][key]
+    )

@@ -1,0 +1,1 @@
+"""The control socket: what operators and the command line ask of a running daemon."""

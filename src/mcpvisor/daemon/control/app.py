@@ -1,0 +1,192 @@
+"""Owns the routes of the control API, and which of the daemon's parts answers each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mcpvisor.daemon.control.answers import (
+    ApiError,
+    StreamResponse,
+    error_response,
+    http_error_response,
+    json_response,
+)
+from mcpvisor.daemon.control.calls import Calls
+from mcpvisor.daemon.control.explain import Evidence, explain, uri_conflicts
+from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.floods import StderrFloods
+from mcpvisor.daemon.control.reloading import Reloading
+from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
+from mcpvisor.daemon.control.streams import follow_events, follow_stderr, known_events, selection
+from mcpvisor.daemon.control.views import change_view, event_view, facts_view, server_view, status_view
+from mcpvisor.supervisor.errors import UnknownServer
+from mcpvisor.supervisor.supervisor import Order, Supervisor
+
+_log = logging.getLogger(__name__)
+
+_STDERR_LINES: Final = 50
+_MOST_LINES: Final = 10_000
+_RELOAD_SECONDS: Final = 60.0
+
+
+class Operations:
+    """The routes that look at the daemon and give it orders."""
+
+    def __init__(self, supervisor: Supervisor, reloading: Reloading, facts: Facts, closing: anyio.Event) -> None:
+        self._supervisor = supervisor
+        self._reloading = reloading
+        self._facts = facts
+        self._closing = closing
+        self._floods = StderrFloods()
+        supervisor.bus.attach(self._floods)
+
+    async def version(self, _: Request) -> Response:
+        """GET /v1/version: the daemon itself."""
+        return json_response(facts_view(self._facts))
+
+    async def status(self, request: Request) -> Response:
+        """GET /v1/status?wait=SECONDS: all servers; with `wait`, not before they are as wanted or the time is over."""
+        await self._until_healthy(number_asked(request.query_params, "wait", 0, 86400), request.query_params.get("server"))
+        view = status_view(self._supervisor.statuses(), self._reloading.last_config(), self._facts, time.time())
+        return json_response(view)
+
+    async def explain(self, request: Request) -> Response:
+        """GET /v1/servers/{id}: why it is as it is, and what happens next."""
+        name, supervisor = request.path_params["server"], self._supervisor
+        evidence = Evidence(
+            status=supervisor.status(name),
+            spec=supervisor.connection(name).spec,
+            history=supervisor.history(name),
+            stderr=supervisor.stderr_tail(name, _STDERR_LINES),
+            stderr_dropped=self._floods.dropped(name),
+            conflicts=uri_conflicts(name, {one: supervisor.connection(one).offer for one in supervisor.names()}),
+        )
+        return json_response(explain(evidence, time.time()))
+
+    async def order(self, request: Request) -> Response:
+        """POST /v1/servers/{id}:{order}: give it, and say how the server is then."""
+        name, word, who = request.path_params["server"], request.path_params["order"], caller(request).name
+        try:
+            order = Order(word)
+        except ValueError:
+            raise ApiError("NOT_FOUND", "UNKNOWN_ORDER", f"no order is called {word!r}: {', '.join(Order)}") from None
+        await read_object(request)
+        self._supervisor.status(name)
+        _log.info("%s ordered %s of %s", who, order.value, name, extra={"audit": True, "peer": request.client})
+        await self._supervisor.order(name, order, who=who)
+        return json_response(server_view(self._supervisor.status(name)))
+
+    async def logs(self, request: Request) -> Response:
+        """GET /v1/servers/{id}/logs?lines=N&follow=BOOL: its captured stderr."""
+        name = request.path_params["server"]
+        tail = self._supervisor.stderr_tail(name, number_asked(request.query_params, "lines", _STDERR_LINES, _MOST_LINES))
+        if flag_asked(request.query_params, "follow"):
+            return StreamResponse(follow_stderr(self._supervisor.bus, name, tail), self._closing)
+        return json_response({"server": name, "lines": tail})
+
+    async def events(self, request: Request) -> Response:
+        """GET /v1/events?server=S&kind=K&backlog=N: as they happen; with follow=false only what is known."""
+        query = request.query_params
+        if (server := query.get("server")) is not None:
+            self._supervisor.status(server)
+        wanted = selection(server, query.get("kind"))
+        if "follow" in query and not flag_asked(query, "follow"):
+            known = known_events(self._supervisor, wanted, number_asked(query, "backlog", _STDERR_LINES, _MOST_LINES))
+            return json_response({"events": [event_view(event) for event in known]})
+        backlog = number_asked(query, "backlog", 0, _MOST_LINES)
+        return StreamResponse(follow_events(self._supervisor, wanted, backlog), self._closing)
+
+    async def reload(self, request: Request) -> Response:
+        """POST /v1/reload {"wait", "timeout"}: read the configuration again and say what came of it."""
+        body = await read_object(request)
+        who = caller(request).name
+        _log.info("%s asked for a reload", who, extra={"audit": True, "peer": request.client})
+        timeout = seconds_of(body, "timeout") or _RELOAD_SECONDS
+        report = await self._reloading.reload("command", flag_of(body, "wait"), timeout)
+        return json_response({**report, "changes": [self._with_state(change) for change in report["changes"]]})
+
+    async def plan(self, request: Request) -> Response:
+        """POST /v1/plan {"paths"}: what a reload would do."""
+        paths = (await read_object(request)).get("paths", [])
+        if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
+            raise invalid("FIELD", "'paths' must be a list of absolute paths")
+        changes, config = await self._reloading.plan(paths)
+        return json_response({"changes": [change_view(change) for change in changes], "config": config})
+
+    def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
+        """A change, and what its server does now; one that was removed does nothing any more."""
+        try:
+            status = self._supervisor.status(change["server"])
+        except UnknownServer:
+            return {**change, "state": None, "reason": "", "next_attempt": None}
+        return {**change, "state": status.state.value, "reason": status.reason, "next_attempt": status.next_attempt}
+
+    async def _until_healthy(self, seconds: int, server: str | None) -> None:
+        if server is not None:
+            self._supervisor.status(server)  # an unknown name is told at once
+        if seconds == 0:
+            return
+        with anyio.move_on_after(seconds), self._supervisor.bus.subscribe() as events:
+            while not self._healthy(server):
+                await anext(events)
+
+    def _healthy(self, server: str | None) -> bool:
+        statuses = self._supervisor.statuses() if server is None else [self._supervisor.status(server)]
+        return all(status.is_healthy for status in statuses)
+
+
+def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, closing: anyio.Event) -> Starlette:
+    """The control API as an ASGI app; `closing` ends its streams."""
+    operations = Operations(supervisor, reloading, facts, closing)
+    calls = Calls(supervisor, closing)
+    return Starlette(
+        routes=[
+            Route("/v1/version", operations.version, methods=["GET"]),
+            Route("/v1/status", operations.status, methods=["GET"]),
+            Route("/v1/reload", operations.reload, methods=["POST"]),
+            Route("/v1/plan", operations.plan, methods=["POST"]),
+            Route("/v1/events", operations.events, methods=["GET"]),
+            Route("/v1/offers", calls.offers, methods=["GET"]),
+            Route("/v1/servers/{server}:{order}", operations.order, methods=["POST"]),
+            Route("/v1/servers/{server}/logs", operations.logs, methods=["GET"]),
+            Route("/v1/servers/{server}/offer", calls.offer, methods=["GET"]),
+            Route("/v1/servers/{server}/call", calls.call, methods=["POST"]),
+            Route("/v1/servers/{server}/read", calls.read, methods=["POST"]),
+            Route("/v1/servers/{server}", operations.explain, methods=["GET"]),
+        ],
+        exception_handlers={
+            ApiError: _refused,
+            UnknownServer: _unknown_server,
+            HTTPException: _not_routed,
+            Exception: _failed,
+        },
+    )
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_response(error)
+
+
+async def _unknown_server(request: Request, _: Exception) -> Response:
+    name = request.path_params.get("server") or request.query_params.get("server")
+    return error_response(ApiError("NOT_FOUND", "UNKNOWN_SERVER", f"no server is called {name!r}: see `mcpvisor status`"))
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return http_error_response(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+async def _failed(_: Request, __: Exception) -> Response:
+    """A bug; the exception itself goes on to the web server, which logs it."""
+    return error_response(ApiError("INTERNAL", "BUG", "an error of the daemon's own; its log has the details"))

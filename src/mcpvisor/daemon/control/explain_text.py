@@ -1,0 +1,116 @@
+"""Owns how an explanation reads: what is wrong, what comes next and what to do in the first three lines, the evidence below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from mcpvisor.daemon.control.spans import seconds
+
+Explanation = Mapping[str, Any]
+
+EVENTS_SHOWN: Final = 10
+STDERR_SHOWN: Final = 12
+_DROPS_SHOWN: Final = 10
+
+_PLAIN_FIELDS: Final = (
+    "catalog",
+    "entry",
+    "why",
+    "old",
+    "new",
+    "outcome",
+    "cause",
+    "detail",
+    "reason",
+    "pid",
+    "exit_code",
+    "signal",
+    "generation",
+    "change",
+    "order",
+    "who",
+    "count",
+)
+"""The fields of events that say something in one line, in the order in which they are shown."""
+
+
+def clock_time(at: float) -> str:
+    """A time of day as the person's own clock shows it; with the date where it is not today."""
+    moment = datetime.fromtimestamp(at).astimezone()
+    today = moment.date() == datetime.now().astimezone().date()
+    return moment.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def as_text(explanation: Explanation, clock: Callable[[float], str] = clock_time) -> str:
+    """The explanation for a person; `clock` writes a time, given in seconds since the epoch."""
+    lines = [
+        _sentence(str(explanation["what"])),
+        _sentence(f"Next: {explanation['next']}{_when(explanation, clock)}"),
+        _sentence(f"You: {explanation['remedy']}"),
+        "",
+        *_facts(explanation, clock),
+        *_list("left out of its lists", [f"{d['kind']} {d['entry']}: {d['why']}" for d in explanation["catalog_drops"]]),
+        *_list("URIs claimed twice", explanation["uri_conflicts"]),
+        *_list("events", [event_line(event, clock) for event in explanation["events"][-EVENTS_SHOWN:]], last=True),
+        *_list("stderr", explanation["stderr"][-STDERR_SHOWN:], last=True),
+    ]
+    return "\n".join(lines)
+
+
+def event_line(event: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:
+    """One event on one line."""
+    said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if event.get(name) not in (None, "")]
+    return " ".join([clock(event["at"]), str(event["kind"]), *said])
+
+
+def _sentence(text: str) -> str:
+    first = text[:1]
+    return (text if text.endswith((".", "!", "`")) else text + ".") if first else text
+
+
+def _when(explanation: Explanation, clock: Callable[[float], str]) -> str:
+    at = explanation["next_at"]
+    if at is None:
+        return ""
+    ahead = at - explanation["now"]
+    return f" - at {clock(at)}, in {seconds(ahead)}" if ahead > 0 else f" - at {clock(at)}, which is now"
+
+
+def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[str]:
+    server = explanation["server"]
+    since = f"{clock(explanation['since'])} ({seconds(explanation['now'] - explanation['since'])} ago)"
+    yield _fact("state", f"{explanation['state']} since {since}")
+    yield _fact("wanted", f"{explanation['wanted']} (by {explanation['wanted_by']})")
+    spoken = ", ".join(str(one) for one in (server["era"], server["protocol_version"], server["implementation"]) if one)
+    yield _fact("speaks", f"{server['transport']}{': ' + spoken if spoken else ''}")
+    if server["pid"] is not None:
+        yield _fact("process", f"pid {server['pid']}, generation {server['generation']}")
+    yield _fact("restarts", str(server["restarts"]))
+    if explanation["last_exit"]:
+        yield _fact("last exit", explanation["last_exit"])
+    offer = f"{server['tools']} tools, {server['resources']} resources, {server['prompts']} prompts"
+    yield _fact("offers", offer + (" (last known, it is away)" if server["stale"] else ""))
+    subscriptions = server["subscriptions"]
+    if subscriptions["wanted"]:
+        yield _fact("subscribed", f"{subscriptions['active']} of {subscriptions['wanted']}")
+    yield _fact("written in", explanation["origin"] or "no file")
+    if server["shown_name"]:
+        yield _fact("written as", server["shown_name"])
+
+
+def _fact(name: str, value: str) -> str:
+    return f"  {name:<10} {value}"
+
+
+def _list(title: str, entries: list[str], *, last: bool = False) -> Iterator[str]:
+    """A titled list; empty ones are left out. With `last` the entries were cut at their start already."""
+    if not entries:
+        return
+    yield ""
+    yield f"{title}:"
+    shown = entries if last else entries[:_DROPS_SHOWN]
+    yield from (f"  {entry}" for entry in shown)
+    if len(shown) < len(entries):
+        yield f"  ... and {len(entries) - len(shown)} more"

@@ -1,0 +1,17 @@
+"""Owns what the control socket says of the daemon itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The daemon as its operators see it. `started_at` is wall-clock seconds since the epoch."""
+
+    version: str
+    started_at: float
+    pid: int
+    addresses: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Where the daemon listens, by listener: `gateway`, `metrics`."""

@@ -1,0 +1,13 @@
+"""Owns how a length of time reads."""
+
+from __future__ import annotations
+
+
+def seconds(duration: float) -> str:
+    """A duration in the largest unit that says enough: `350 ms`, `12 s`, `3 min`, `5 h`, `2 d`."""
+    if duration < 1:
+        return f"{max(duration, 0) * 1000:.0f} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if duration >= 2 * size:
+            return f"{duration / size:.0f} {unit}"
+    return f"{duration:.0f} s"

@@ -1,0 +1,69 @@
+"""Owns the streams of the control API: events as they happen, and the stderr of one server as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mcpvisor.daemon.control.answers import Emit, Producer
+from mcpvisor.daemon.control.views import event_kind, event_view
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.events import Event, ServerEvent, ServerRemoved, StderrWritten
+from mcpvisor.supervisor.supervisor import Supervisor
+
+QUEUE: Final = 4096
+"""Events that one reader may be behind; what it loses beyond that is told as `lost`."""
+
+Wanted = Callable[[Event], bool]
+
+
+def selection(server: str | None, kind: str | None) -> Wanted:
+    """Accepts the events of one server, of one kind, or both; None accepts any."""
+
+    def accepts(event: Event) -> bool:
+        if server is not None and not (isinstance(event, ServerEvent) and event.server == server):
+            return False
+        return kind is None or event_kind(event) == kind
+
+    return accepts
+
+
+def known_events(supervisor: Supervisor, wanted: Wanted, newest: int) -> list[Event]:
+    """The newest events that are still known and wanted, over all servers, oldest first."""
+    if newest == 0:
+        return []
+    events = [event for name in supervisor.names() for event in supervisor.history(name) if wanted(event)]
+    return sorted(events, key=lambda event: event.at)[-newest:]
+
+
+def follow_events(supervisor: Supervisor, wanted: Wanted, backlog: int) -> Producer:
+    """First the newest known events, then each as it happens."""
+
+    async def produce(emit: Emit) -> None:
+        with supervisor.bus.subscribe(QUEUE) as events:  # before the backlog is read, so that nothing falls between
+            for event in known_events(supervisor, wanted, backlog):
+                await emit("event", event_view(event))
+            lost = 0
+            async for event in events:
+                if events.dropped > lost:
+                    await emit("lost", {"count": events.dropped - lost})
+                    lost = events.dropped
+                if wanted(event):
+                    await emit("event", event_view(event))
+
+    return produce
+
+
+def follow_stderr(bus: EventBus, name: str, tail: list[str]) -> Producer:
+    """First the tail, then each line as it is written; ends when the server leaves supervision."""
+
+    async def produce(emit: Emit) -> None:
+        with bus.subscribe(QUEUE) as events:
+            await emit("lines", {"lines": tail, "dropped": 0})
+            async for event in events:
+                if isinstance(event, StderrWritten) and event.server == name:
+                    await emit("lines", {"lines": event.lines, "dropped": event.dropped})
+                elif isinstance(event, ServerRemoved) and event.server == name:
+                    return
+
+    return produce

@@ -1,0 +1,113 @@
+"""Owns the JSON shapes of the control API: values in, plain objects out. Fields are added, never changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.reloading import ConfigState
+from mcpvisor.supervisor.events import Event
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.spec import PlannedChange
+from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
+
+JsonObject = dict[str, Any]
+
+_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def server_view(status: ServerStatus) -> JsonObject:
+    """One server of `status --json`. The first block is the promise, the second what was added to it."""
+    return {
+        "name": status.name,
+        "state": status.state.value,
+        "reason": status.reason,
+        "since": status.since,
+        "transport": status.transport,
+        "era": status.era,
+        "pid": status.pid,
+        "restarts": status.restarts,
+        "next_attempt": status.next_attempt,
+        "subscriptions": {"wanted": status.subscriptions_wanted, "active": status.subscriptions_active},
+        "required": status.required,
+        #
+        "healthy": status.is_healthy,
+        "wanted": status.wanted,
+        "wanted_by": status.wanted_by,
+        "protocol_version": status.protocol_version,
+        "implementation": status.implementation,
+        "generation": status.generation,
+        "in_flight": status.in_flight,
+        "queued": status.queued,
+        "tools": status.tools,
+        "resources": status.resources,
+        "resource_templates": status.resource_templates,
+        "prompts": status.prompts,
+        "stale": status.stale,
+        "last_exit": status.last_exit,
+        "handshake_seconds": status.handshake_seconds,
+        "origin": status.origin,
+        "shown_name": status.shown_name,
+    }
+
+
+def status_view(statuses: Sequence[ServerStatus], config: ConfigState, facts: Facts, now: float) -> JsonObject:
+    """What `status --json` prints; `now` is the daemon's clock, in seconds since the epoch."""
+    return {
+        "ready": sum(status.state is State.READY for status in statuses),
+        "total": len(statuses),
+        "servers": [server_view(status) for status in statuses],
+        "config": config,
+        #
+        "healthy": all(status.is_healthy for status in statuses),
+        "now": now,
+        "daemon": facts_view(facts),
+    }
+
+
+def facts_view(facts: Facts) -> JsonObject:
+    """The daemon itself."""
+    return {
+        "version": facts.version,
+        "pid": facts.pid,
+        "started_at": facts.started_at,
+        "addresses": {name: list(addresses) for name, addresses in facts.addresses.items()},
+    }
+
+
+def offer_view(name: str, offer: Offer, *, stale: bool, era: str | None) -> JsonObject:
+    """What a server offers; the entries are the server's own."""
+    return {
+        "server": name,
+        "stale": stale,
+        "era": era,
+        "server_info": offer.server_info,
+        "capabilities": offer.capabilities,
+        "instructions": offer.instructions,
+        "tools": offer.tools,
+        "resources": offer.resources,
+        "resource_templates": offer.resource_templates,
+        "prompts": offer.prompts,
+    }
+
+
+def change_view(change: PlannedChange) -> JsonObject:
+    """One line of a plan."""
+    return {"server": change.server, "change": change.change.value, "fields": list(change.fields)}
+
+
+def event_kind(event: Event) -> str:
+    """The kind of an event as the API spells it: `ServerStateChanged` is `server_state_changed`."""
+    return _WORD_START.sub("_", type(event).__name__).lower()
+
+
+def event_view(event: Event) -> JsonObject:
+    """An event with all its fields, and its `kind`; the kind of a list is its `catalog` here."""
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    if "kind" in values:
+        values["catalog"] = values.pop("kind")
+    return {"kind": event_kind(event), **values}

@@ -1,0 +1,220 @@
+"""Owns the running daemon: which parts there are, in which order they come up and go down, and what ends it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import structlog
+
+from mcpvisor import __version__
+from mcpvisor.daemon.config.reload import Reloader
+from mcpvisor.daemon.config.settings import Settings
+from mcpvisor.daemon.config.watch import ConfigWatcher
+from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.server import ControlServer
+from mcpvisor.daemon.event_lines import EventLines
+from mcpvisor.daemon.gateway.gateway import Gateway
+from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.daemon.health import HealthFacts, answer
+from mcpvisor.daemon.heartbeat import Heartbeat
+from mcpvisor.daemon.log import Log
+from mcpvisor.daemon.reloading import DaemonReloading
+from mcpvisor.daemon.state_dir import StateDir
+from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog
+from mcpvisor.metrics.listener import MetricsServer
+from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.events import OrphansSwept
+from mcpvisor.supervisor.process.sweep import kill_marked
+from mcpvisor.supervisor.supervisor import Supervisor
+
+FRESH_SECONDS: Final = 5.0
+"""How old the loop's last tick may be while systemd's watchdog is still pinged."""
+
+STATUS_SECONDS: Final = 1.0
+"""How often at the most the one-line status for systemd is written anew."""
+
+_log = structlog.get_logger("mcpvisor.daemon")
+
+OnReady = Callable[[Supervisor, Mapping[str, Sequence[str]]], None]
+"""Called once everything listens, with the supervisor and the addresses by listener."""
+
+
+class Daemon:
+    """All parts of one run. `serve` brings them up, waits for the end, and takes them down in the opposite order."""
+
+    def __init__(self, reloader: Reloader, state: StateDir, log: Log, handover: Handover, recorder: MetricsRecorder) -> None:
+        self._reloader = reloader
+        self._state = state
+        self._log = log
+        self._recorder = recorder
+        self._notifier = Notifier(handover.notify_socket)
+        self._handover = handover
+        self._heartbeat = Heartbeat(recorder.loop_ticked)
+        self._supervisor = Supervisor(
+            observer=recorder, instance=state.instance, parallel_starts=self._settings.daemon.parallel_starts
+        )
+        self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
+        self._stopping = anyio.Event()
+        self._config_applied = False
+
+    @property
+    def _settings(self) -> Settings:
+        return self._reloader.applied.running
+
+    async def serve(self, on_ready: OnReady | None = None) -> None:
+        """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
+        _raise_file_limit()
+        supervisor = self._supervisor
+        supervisor.bus.attach(self._recorder)
+        supervisor.bus.attach(EventLines(self._log.emit, self._log.is_shown))
+        await self._sweep_previous()
+        async with AsyncExitStack() as parts, anyio.create_task_group() as tasks:
+            tasks.start_soon(self._heartbeat.run)
+            await tasks.start(self._take_signals)
+            await parts.enter_async_context(supervisor)
+            addresses = await self._open_listeners(parts)
+            await supervisor.apply(self._reloader.applied.specs.values())
+            self._config_applied = True
+            self._tell_ready(addresses)
+            # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
+            if on_ready is not None:
+                on_ready(supervisor, addresses)
+            for part in self._background():
+                tasks.start_soon(part)
+            await self._stopping.wait()
+            self._notifier.stopping("stopping: servers finish what they have begun")
+            _log.info("stopping")
+            await parts.aclose()
+            tasks.cancel_scope.cancel()
+        self._notifier.close()
+        _log.info("stopped")
+
+    def stop(self) -> None:
+        """Begin the end; a second call changes nothing."""
+        self._stopping.set()
+
+    # The parts
+
+    async def _open_listeners(self, parts: AsyncExitStack) -> dict[str, Sequence[str]]:
+        settings = self._settings
+        metrics = await parts.enter_async_context(_serving_metrics(self._recorder, settings.metrics.listen))
+        gateway = Gateway(
+            self._supervisor,
+            GatewaySettings(
+                listen=tuple(settings.gateway.listen),
+                state_dir=settings.daemon.state_dir,
+                auth=settings.gateway.auth,
+                hosts=tuple(settings.gateway.hosts),
+                origins=tuple(settings.gateway.origins),
+                first_list_wait=settings.gateway.first_list_wait,
+            ),
+            instance=self._state.instance,
+            health=self._health,
+            observer=self._recorder,
+        )
+        await parts.enter_async_context(gateway)
+        addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}
+        facts = Facts(version=__version__, started_at=time.time(), pid=os.getpid(), addresses=addresses)
+        control = ControlServer(
+            self._supervisor,
+            self._reloading,
+            facts,
+            listen=settings.control.listen,
+            instance=self._state.instance,
+        )
+        await parts.enter_async_context(control)
+        return addresses
+
+    def _background(self) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+        watcher = ConfigWatcher(
+            self._reloader.paths,
+            partial(self._reloading.apply, "watch"),
+            secret_files=lambda: self._reloader.secret_files,
+            recheck_at=lambda: self._reloader.recheck_at,
+        )
+        parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status]
+        if self._reloader.paths:
+            parts.append(watcher.run)
+        if self._handover.watchdog_seconds is not None:
+            fresh = partial(self._heartbeat.is_fresh, FRESH_SECONDS)
+            parts.append(Watchdog(self._notifier, self._handover.watchdog_seconds, fresh).run)
+        return parts
+
+    async def _take_signals(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    await self._reloading.apply("signal")
+                elif self._stopping.is_set():
+                    _log.warning("already stopping; servers are given their time to end")
+                else:
+                    self.stop()
+
+    async def _sweep_previous(self) -> None:
+        """End what a former run has left behind, should even its guardian have failed."""
+        if self._state.previous is not None:
+            swept = await anyio.to_thread.run_sync(kill_marked, self._state.previous)
+            if swept:
+                self._supervisor.bus.emit(OrphansSwept(at=time.time(), count=len(swept)))
+        self._state.remember()
+
+    # What is told
+
+    def _health(self, path: str, verbose: bool) -> tuple[int, str | dict[str, object]]:
+        facts = HealthFacts(
+            tick_age=self._heartbeat.age(), config_applied=self._config_applied, stopping=self._stopping.is_set()
+        )
+        return answer(path, facts, self._supervisor.statuses(), verbose=verbose)
+
+    def _status_line(self) -> str:
+        statuses = [status for status in self._supervisor.statuses() if status.wanted == "running"]
+        ready = sum(status.is_healthy for status in statuses)
+        rejected = len(self._reloader.applied.rejected)
+        return f"{ready}/{len(statuses)} servers ready" + (f"; {rejected} configuration errors" if rejected else "")
+
+    def _tell_ready(self, addresses: Mapping[str, Sequence[str]]) -> None:
+        self._notifier.ready(self._status_line())
+        _log.info("serving", gateway=list(addresses["gateway"]), metrics=list(addresses["metrics"]))
+
+    async def _tell_status(self) -> None:
+        """Keep systemd's one-line status true."""
+        told = self._status_line()
+        with self._supervisor.bus.subscribe(size=64) as events:
+            async for _ in events:
+                await anyio.sleep(STATUS_SECONDS / 2)
+                line = self._status_line()
+                if line != told:
+                    told = line
+                    self._notifier.status(line)
+
+
+@asynccontextmanager
+async def _serving_metrics(recorder: MetricsRecorder, listen: Sequence[str]) -> AsyncGenerator[MetricsServer]:
+    server = MetricsServer(recorder.registry, listen, on_refused=partial(recorder.refused, "metrics"))
+    server.start()
+    try:
+        yield server
+    finally:
+        await anyio.to_thread.run_sync(server.stop)
+
+
+def _raise_file_limit() -> None:
+    """Take as many open files as we are allowed: each server costs up to five; children get the usual soft limit back."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # some sandboxes refuse; the soft limit then stands
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

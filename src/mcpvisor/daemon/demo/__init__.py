@@ -1,0 +1,1 @@
+"""The bundled demonstration servers and the verb that runs them."""

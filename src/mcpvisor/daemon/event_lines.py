@@ -1,0 +1,150 @@
+"""Owns the log lines of the supervisor's events: for each event its level and one sentence that an operator can act on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from mcpvisor.daemon.redaction import clean, clean_text
+from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor.states import State
+
+Emit = Callable[[str, str, dict[str, Any]], None]
+"""Level, message, fields; both cleaned of secrets."""
+Line = tuple[str, str, dict[str, Any]]
+
+_STATE_LEVELS: Final = {
+    State.READY: "info",
+    State.STOPPED: "info",
+    State.DISABLED: "info",
+    State.DEGRADED: "warning",
+    State.BACKOFF: "warning",
+    State.CRASH_LOOP: "error",
+    State.AUTH_REQUIRED: "error",
+    State.FAILED: "error",
+}
+"""The states on the way from one to another are for debugging; those that last are news."""
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+class EventLines:
+    """An inline subscriber of the event bus that hands one line for each telling event to `emit`.
+
+    Samples and answered probes are numbers, not news, and have none. Params of notifications are a server's own and are
+    never written.
+    """
+
+    def __init__(self, emit: Emit, is_shown: Callable[[str], bool] = lambda _level: True) -> None:
+        self._emit = emit
+        self._is_shown = is_shown
+
+    def __call__(self, event: ev.Event) -> None:
+        """Write the line of one event."""
+        if isinstance(event, ev.StderrWritten):
+            self._stderr(event)
+            return
+        teller = _TELLERS.get(type(event))
+        if teller is None:
+            return
+        level, message, fields = teller(event)
+        if self._is_shown(level):
+            self._write(level, message, event, fields)
+
+    def _stderr(self, event: ev.StderrWritten) -> None:
+        if event.dropped:
+            told = f"{event.server}: {event.dropped} lines of stderr over the rate were dropped"
+            self._write("warning", told, event, {"dropped": event.dropped})
+        if self._is_shown("info"):
+            for line in event.lines:
+                self._write("info", f"{event.server}: stderr: {line}", event, {})
+
+    def _write(self, level: str, message: str, event: ev.Event, fields: dict[str, Any]) -> None:
+        own: dict[str, Any] = {"mcp_event": type(event).__name__}
+        if isinstance(event, ev.ServerEvent):
+            own["server"] = event.server
+        message = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", clean_text(message))
+        self._emit(level, message, {**own, **clean(fields)})
+
+
+def _state_changed(event: ev.ServerStateChanged) -> Line:
+    parts = [f"{event.server}: {event.new.value}"]
+    if event.old is not event.new:
+        parts[0] = f"{event.server}: {event.old.value} -> {event.new.value}"
+    if event.reason:
+        parts.append(f": {event.reason}")
+    if event.next_attempt is not None:
+        clock = datetime.fromtimestamp(event.next_attempt).astimezone().isoformat(timespec="seconds")
+        parts.append(f"; next attempt at {clock}")
+    fields = {"old": event.old.value, "new": event.new.value, "reason": event.reason, "next_attempt": event.next_attempt}
+    return _STATE_LEVELS.get(event.new, "debug"), "".join(parts), fields
+
+
+def _process_ended(event: ev.ProcessEnded) -> Line:
+    how = f"signal {event.signal}" if event.signal is not None else f"exit code {event.exit_code}"
+    fields = {"pid": event.pid, "exit_code": event.exit_code, "signal": event.signal, "generation": event.generation}
+    level = "info" if event.wanted else "warning"
+    why = "as wanted" if event.wanted else "unasked"
+    return level, f"{event.server}: process {event.pid} ended {why} after {event.seconds:.1f} s: {how}", fields
+
+
+def _connect_ended(event: ev.ConnectEnded) -> Line:
+    fields = {"outcome": event.outcome, "seconds": event.seconds, "generation": event.generation}
+    if event.outcome == "ready":
+        return "debug", f"{event.server}: connected in {event.seconds:.2f} s", fields
+    return "warning", f"{event.server}: connect failed after {event.seconds:.2f} s: {event.outcome}", fields
+
+
+def _session_opened(event: ev.SessionOpened) -> Line:
+    told = f"{event.server}: session with {event.implementation}, {event.era} protocol {event.protocol_version}"
+    return "info", told, {"era": event.era, "generation": event.generation, "seconds": event.seconds}
+
+
+def _session_lost(event: ev.SessionLost) -> Line:
+    told = f"{event.server}: session lost: {event.cause}" + (f" ({event.detail})" if event.detail else "")
+    return "warning", told, {"cause": event.cause, "generation": event.generation}
+
+
+def _updated(event: ev.ServerUpdated) -> Line:
+    told = f"{event.server}: new configuration ({', '.join(event.fields)}): {event.change}"
+    return "info", told, {"change": event.change, "changed": event.fields}
+
+
+def _noise(event: ev.StdoutNoise) -> Line:
+    return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
+
+
+_TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
+    ev.ServerAdded: lambda e: ("info", f"{e.server}: under supervision ({e.transport})", {"required": e.required}),
+    ev.ServerRemoved: lambda e: ("info", f"{e.server}: no longer under supervision", {}),
+    ev.ServerUpdated: _updated,
+    ev.ServerStateChanged: _state_changed,
+    ev.ServerRestarted: lambda e: (
+        "info",
+        f"{e.server}: generation {e.generation} begins: {e.reason}",
+        {"generation": e.generation, "reason": e.reason},
+    ),
+    ev.ConnectEnded: _connect_ended,
+    ev.ProcessStarted: lambda e: ("info", f"{e.server}: process {e.pid} runs", {"pid": e.pid, "generation": e.generation}),
+    ev.ProcessEnded: _process_ended,
+    ev.ProcessStuck: lambda e: (
+        "error",
+        f"{e.server}: process {e.pid} hangs in the kernel and outlives SIGKILL; nobody waits for it any more",
+        {"pid": e.pid},
+    ),
+    ev.SessionOpened: _session_opened,
+    ev.SessionLost: _session_lost,
+    ev.ProbeMissed: lambda e: ("warning", f"{e.server}: probe {e.misses} of {e.allowed} not answered", {}),
+    ev.CatalogChanged: lambda e: ("info", f"{e.server}: offers {e.count} {e.kind}", {"kind": e.kind, "count": e.count}),
+    ev.CatalogEntryDropped: lambda e: (
+        "warning",
+        f"{e.server}: {e.kind}: {e.entry!r} left out or repaired: {e.why}",
+        {"kind": e.kind},
+    ),
+    ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
+    ev.StdoutNoise: _noise,
+    ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),
+    ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),
+    ev.OrphansSwept: lambda e: ("warning", f"{e.count} processes of a former run were found and ended", {"count": e.count}),
+}

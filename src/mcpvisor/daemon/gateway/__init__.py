@@ -1,0 +1,1 @@
+"""The gateway: one MCP endpoint in front of all servers."""

@@ -1,0 +1,90 @@
+"""Owns the catalogs that are on show now, one for each endpoint, and which differences clients have not been told of."""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from dataclasses import dataclass
+
+from mcpvisor.daemon.gateway.catalog import Catalog, join, shelve
+from mcpvisor.daemon.gateway.doors import ServerDoors
+from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.spec import ToolView
+
+View = str | None
+"""An endpoint's view: the name of the one server it shows, or None for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a server's shelves were made from; both parts are frozen, so that identity tells a change."""
+
+    offer: Offer
+    tools: ToolView
+
+
+class Catalogs:
+    """The current catalogs; `refresh` brings them up to date, and costs next to nothing where nothing changed."""
+
+    def __init__(self, doors: ServerDoors) -> None:
+        self._doors = doors
+        self._sources: dict[str, _Source] = {}
+        self._shelves: dict[str, Catalog] = {}
+        self._views: dict[View, Catalog] = {None: Catalog()}
+        self._generations: defaultdict[tuple[View, CatalogKind], int] = defaultdict(int)
+        self._untold: defaultdict[View, set[CatalogKind]] = defaultdict(set)
+        self._epoch = secrets.token_hex(4)
+        self.refresh()
+        self._untold.clear()  # there is no client yet who has seen anything else
+
+    def refresh(self) -> None:
+        """Take in what the servers offer now."""
+        names = self._doors.names()
+        changed = self._sources.keys() - set(names)
+        for name in changed:
+            del self._sources[name], self._shelves[name]
+        for name in names:
+            door = self._doors.connection(name)
+            offer, tools = door.offer, door.spec.tools
+            source = self._sources.get(name)
+            if source is None or source.offer is not offer or source.tools != tools:
+                self._sources[name] = _Source(offer, tools)
+                self._shelves[name] = shelve(name, offer, tools, alone=False)
+                changed.add(name)
+        if changed:
+            self._replace(None, join(self._shelves[name] for name in names))
+            for view in changed & self._views.keys():
+                self._replace(view, self._alone(view))
+
+    def current(self, view: View) -> Catalog:
+        """The catalog of an endpoint, as of the last refresh."""
+        if view not in self._views:
+            self._views[view] = self._alone(view)
+        return self._views[view]
+
+    def stamp(self, view: View, kind: CatalogKind) -> str:
+        """A text that names this very list: it differs whenever the list does, also after a restart of the daemon."""
+        return f"{self._epoch}.{self._generations[view, kind]}"
+
+    def take_untold(self) -> dict[View, frozenset[CatalogKind]]:
+        """The differences since the last call, by view; whoever takes them tells the clients."""
+        untold = {view: frozenset(kinds) for view, kinds in self._untold.items() if kinds}
+        self._untold.clear()
+        return untold
+
+    def drop(self, view: str) -> None:
+        """Forget an endpoint that nobody uses any more."""
+        self._views.pop(view, None)
+        self._untold.pop(view, None)
+
+    def _alone(self, view: View) -> Catalog:
+        source = self._sources.get(view) if view is not None else None
+        return shelve(view or "", source.offer, source.tools, alone=True) if source is not None else Catalog()
+
+    def _replace(self, view: View, catalog: Catalog) -> None:
+        kinds = catalog.changed_from(self._views[view])
+        self._views[view] = catalog
+        self._untold[view] |= kinds
+        for kind in kinds:
+            self._generations[view, kind] += 1

@@ -1,0 +1,55 @@
+"""What the gateway needs of the supervisor, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import anyio
+
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.spec import ServerSpec
+
+JsonObject = dict[str, Any]
+
+
+class ServerDoor(Protocol):
+    """The one door to one server; `mcpvisor.supervisor.connection.Connection` is it."""
+
+    @property
+    def spec(self) -> ServerSpec: ...
+
+    @property
+    def offer(self) -> Offer: ...
+
+    @property
+    def stale(self) -> bool: ...
+
+    @property
+    def era(self) -> str | None: ...
+
+    @property
+    def first_try(self) -> anyio.Event: ...
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None = None,
+        *,
+        principal: Principal,
+        on_progress: Callable[[JsonObject], None] | None = None,
+        client_capabilities: JsonObject | None = None,
+    ) -> JsonObject: ...
+
+
+class ServerDoors(Protocol):
+    """All servers there are; `mcpvisor.supervisor.supervisor.Supervisor` is it."""
+
+    @property
+    def bus(self) -> EventBus: ...
+
+    def names(self) -> list[str]: ...
+
+    def connection(self, name: str) -> ServerDoor: ...

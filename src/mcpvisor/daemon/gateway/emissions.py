@@ -1,0 +1,59 @@
+"""Owns what is sent on a request's own stream before its result: progress and log messages, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+
+from mcpvisor.supervisor.errors import RequestFailed
+
+JsonObject = dict[str, Any]
+Send = Callable[[str, JsonObject], Awaitable[None]]
+
+BACKLOG: Final = 64
+"""Messages that wait for a slow client; above that the oldest is dropped, since each progress supersedes the last."""
+
+
+class Emissions:
+    """The messages of one request; `during` sends them while the request runs, and all of them before its result."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._queue: deque[tuple[str, JsonObject]] = deque(maxlen=BACKLOG)
+        self._filled = anyio.Event()
+        self._is_over = False
+
+    def put(self, method: str, params: JsonObject) -> None:
+        """Send a notification as soon as its turn has come; never waits."""
+        if not self._is_over:
+            self._queue.append((method, params))
+            self._filled.set()
+
+    async def during(self, request: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
+        """The request's result, once everything that came before it is sent. Raises RequestFailed."""
+        result: JsonObject = {}
+        failed: RequestFailed | None = None  # raised outside of the task group, which would wrap it
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pump)
+            try:
+                result = await request()
+            except RequestFailed as failure:
+                failed = failure
+            finally:
+                self._is_over = True
+                self._filled.set()
+        if failed is not None:
+            raise failed
+        return result
+
+    async def _pump(self) -> None:
+        while True:
+            while self._queue:
+                await self._send(*self._queue.popleft())
+            if self._is_over:
+                return
+            self._filled = anyio.Event()
+            await self._filled.wait()

@@ -1,0 +1,169 @@
+"""Owns the gateway as a whole: what it is made of, and in which order it opens and closes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from mcpvisor.daemon.gateway.app import GatewayApp, Health
+from mcpvisor.daemon.gateway.catalogs import Catalogs, View
+from mcpvisor.daemon.gateway.doors import ServerDoors
+from mcpvisor.daemon.gateway.endpoint import Endpoint
+from mcpvisor.daemon.gateway.guard import Guard
+from mcpvisor.daemon.gateway.listeners import Listener, WebServer, open_listeners
+from mcpvisor.daemon.gateway.notices import Notices
+from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
+from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdmission
+from mcpvisor.daemon.gateway.sessions import Sessions
+from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.daemon.gateway.taps import LogTaps
+from mcpvisor.daemon.gateway.tokens import TOKEN_NAME, gateway_group, read_or_mint
+
+
+class Gateway:
+    """One MCP endpoint in front of all servers; an async context manager that serves until it is left.
+
+    It is entered and left in one task, of an asyncio loop. `token` is the bearer token where one is in force.
+    Raises GatewayError on entry where an address cannot be bound or the token cannot be kept.
+    """
+
+    def __init__(
+        self,
+        doors: ServerDoors,
+        settings: GatewaySettings,
+        *,
+        instance: str,
+        health: Health,
+        observer: GatewayObserver | None = None,
+    ) -> None:
+        self._doors = doors
+        self._settings = settings
+        self._instance = instance
+        self._health = health
+        self._observer = observer if observer is not None else NoGatewayObserver()
+        self._catalogs = Catalogs(doors)
+        self._taps = LogTaps()
+        self._endpoints: dict[View, Endpoint] = {}
+        self._listeners: list[Listener] = []
+        self._sessions: Sessions | None = None
+        self._stack = AsyncExitStack()
+        self.token: str | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the gateway is reached, in the order of `listen`, with the ports that were taken."""
+        return [listener.address for listener in self._listeners]
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions of the handshake era are open."""
+        return len(self._sessions) if self._sessions is not None else 0
+
+    def left_out(self, server: str) -> list[str]:
+        """What of a server's offer is not shown on `/mcp`, and why; for `explain`."""
+        self._catalogs.refresh()
+        return [note for note in self._catalogs.current(None).left_out if note.startswith(f"{server}: ")]
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._serving())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await self._stack.__aexit__(kind, value, tb)
+        except BaseExceptionGroup as group:
+            if not _holds_only(group, value):
+                raise
+            return None  # an error of the body leaves as it was, not in a group of one
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncGenerator[None]:
+        admission = self._admission()
+        self._listeners = open_listeners(self._settings.listen)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._sessions = sessions = Sessions(tasks, self._settings.limits, self._observer)
+                notices = Notices(self._doors.bus, self._catalogs, self._endpoints, sessions, self._taps)
+                tasks.start_soon(notices.run, self._server_removed)
+                web = WebServer(self._app(admission, sessions), self._settings.limits, self._refused)
+                async with anyio.create_task_group() as serving:
+                    serving.start_soon(partial(web.serve, sockets=[listener.sock for listener in self._listeners]))
+                    try:
+                        yield
+                    finally:
+                        await self._end_streams(sessions)
+                        web.stop()
+                tasks.cancel_scope.cancel()
+        finally:
+            for listener in self._listeners:
+                listener.close()
+
+    def _admission(self) -> Admission:
+        if self._settings.auth == "open":
+            return OpenAdmission()
+        self.token = read_or_mint(self._settings.state_dir)
+        return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=gateway_group())
+
+    def _app(self, admission: Admission, sessions: Sessions) -> Guard:
+        return Guard(
+            GatewayApp(self._endpoint, sessions, self._health),
+            admission=admission,
+            hosts=frozenset(self._settings.hosts),
+            origins=frozenset(self._settings.origins),
+            limits=self._settings.limits,
+            refused=self._refused,
+        )
+
+    def _endpoint(self, view: View) -> Endpoint | None:
+        """The endpoint of a view, made when it is first asked for; None where no server has that name."""
+        endpoint = self._endpoints.get(view)
+        if endpoint is None and (view is None or view in self._doors.names()):
+            endpoint = self._endpoints[view] = Endpoint(
+                view,
+                version=version("mcpvisor"),
+                doors=self._doors,
+                catalogs=self._catalogs,
+                taps=self._taps,
+                observer=self._observer,
+                first_list_wait=self._settings.first_list_wait,
+                listen_streams=self._settings.limits.listen_streams,
+            )
+        return endpoint
+
+    async def _server_removed(self, server: str) -> None:
+        """Close the endpoint of a server that is gone; one of that name that came back meanwhile keeps it."""
+        if server in self._doors.names():
+            return
+        endpoint = self._endpoints.pop(server, None)
+        if endpoint is None:
+            return
+        endpoint.end_streams()
+        assert self._sessions is not None  # notices run inside the task group of the sessions
+        for session in self._sessions.on(server):
+            await self._sessions.end(session)
+        self._catalogs.drop(server)
+
+    async def _end_streams(self, sessions: Sessions) -> None:
+        """End what would stay open for ever, so that only requests in flight are waited for."""
+        for endpoint in self._endpoints.values():
+            endpoint.end_streams()
+        with anyio.CancelScope(shield=True):
+            for session in sessions.all():
+                await session.transport.end_push()
+
+    def _refused(self, reason: str) -> None:
+        self._observer.refused("client", reason)
+
+
+def _holds_only(error: BaseException, value: BaseException | None) -> bool:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error is value

@@ -1,0 +1,177 @@
+"""Owns the checks that every request on every listener passes before anything else sees it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcpvisor.daemon.gateway.caller import Caller, set_caller
+from mcpvisor.daemon.gateway.http_protocol import PEER_STATE
+from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
+from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
+from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.supervisor.transports.codec import Unreadable, decode
+
+LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+MESSAGE_SCOPE: Final = "mcpvisor.message"
+"""Where a POST's scope holds its body as it was decoded here."""
+
+_CLOSE: Final = {"connection": "close"}
+
+Refused = Callable[[str], None]
+
+
+class BodyRefused(Exception):
+    """A body that is not read to its end or not taken for a message."""
+
+    def __init__(self, status: int, reason: str, text: str, code: int = PARSE_ERROR) -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+        self.code = code
+
+
+class Guard:
+    """ASGI middleware: Host and Origin, who asks, how much at one time, and whether the body can be a message."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        admission: Admission,
+        hosts: frozenset[str],
+        origins: frozenset[str],
+        limits: GatewayLimits,
+        refused: Refused,
+    ) -> None:
+        self._app = app
+        self._admission = admission
+        self._hosts = LOCAL_HOSTS | frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower() for origin in origins)
+        self._limits = limits
+        self._refused = refused
+        self._exchanges: Counter[str] = Counter()
+        self._bodies = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = scope["headers"]
+        if not self._is_host_ours(scope, [value for name, value in headers if name == b"host"]):
+            self._refused("host")
+            await refuse(send, 421, "this host name is not served here; see gateway.hosts", headers=_CLOSE)
+            return
+        if any(name == b"origin" and value.decode("latin-1").lower() not in self._origins for name, value in headers):
+            self._refused("origin")
+            await refuse(send, 403, "requests of web pages of this origin are not allowed; see gateway.origins")
+            return
+        if is_probe(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            principal = self._admission.principal(scope["state"].get(PEER_STATE), dict(headers))
+        except NotAdmitted as error:
+            self._refused("auth")
+            challenge = {"www-authenticate": 'Bearer realm="mcpvisor"'} if error.status == 401 else None
+            await refuse(send, error.status, str(error), headers=challenge)
+            return
+        await self._within_share(principal, scope, receive, send)
+
+    def _is_host_ours(self, scope: Scope, hosts: list[bytes]) -> bool:
+        if scope["state"].get(PEER_STATE) is not None:
+            return True
+        if len(hosts) != 1:
+            return False
+        host = hosts[0].decode("latin-1").lower()
+        try:
+            parts = urlsplit(f"//{host}")
+            parts.port  # noqa: B018 - reading it is what checks it
+        except ValueError:
+            return False
+        name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
+        return host in self._hosts or (name in self._hosts and (not port or port.isdigit()))
+
+    async def _within_share(self, principal: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """One principal's requests must not take the room of all others."""
+        if self._exchanges[principal] >= self._limits.exchanges_per_principal:
+            self._refused("rate")
+            await refuse(send, 429, "too many requests of this client at one time", headers={"retry-after": "1"})
+            return
+        self._exchanges[principal] += 1
+        try:
+            set_caller(scope, Caller(principal))
+            await self._with_body(scope, receive, send)
+        finally:
+            self._exchanges[principal] -= 1
+            if not self._exchanges[principal]:
+                del self._exchanges[principal]
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._read(scope, receive)
+            if body is None:
+                return  # the client has gone
+            scope[MESSAGE_SCOPE] = self._decode(body)
+        except BodyRefused as error:
+            self._refused(error.reason)
+            await refuse(send, error.status, str(error), code=error.code, headers=_CLOSE)
+            return
+        await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None where the client went away in between. Raises BodyRefused."""
+        limit = self._limits.body_bytes
+        too_large = BodyRefused(413, "size", f"the body is over the limit of {limit} bytes")
+        for name, value in scope["headers"]:
+            if name == b"content-encoding" and value.strip().lower() != b"identity":
+                raise BodyRefused(415, "size", "compressed bodies are not taken")
+            if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > limit):
+                raise too_large
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return None
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                self._bodies += len(chunk)
+                if size > limit:
+                    raise too_large
+                if self._bodies > self._limits.bodies_bytes:
+                    raise BodyRefused(503, "rate", "too much is being sent at one time")
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+        finally:
+            self._bodies -= size
+
+    def _decode(self, body: bytes) -> Any:
+        try:
+            return decode(body, max_bytes=self._limits.body_bytes)
+        except Unreadable as error:
+            raise BodyRefused(400, error.reason, str(error)) from None
+
+
+def is_probe(scope: Scope) -> bool:
+    """Whether a request asks for nothing but a probe's yes or no, which needs no credentials."""
+    return scope["path"] in {"/livez", "/readyz", "/healthz"} and not scope["query_string"]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body again, whole, and then whatever comes from the client."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return again

@@ -1,0 +1,86 @@
+"""Owns telling clients what nobody asked for: that lists differ, and what servers log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import anyio
+
+from mcpvisor.daemon.gateway.catalogs import Catalogs, View
+from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
+from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
+from mcpvisor.daemon.gateway.sessions import Sessions
+from mcpvisor.daemon.gateway.taps import LogTaps
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.events import (
+    CatalogChanged,
+    CatalogKind,
+    Event,
+    ServerAdded,
+    ServerNotified,
+    ServerRemoved,
+    ServerUpdated,
+)
+
+COALESCE_SECONDS: Final = 0.1
+"""Changes within this time are one notice: servers come up together, and some announce each tool on its own."""
+
+QUEUE: Final = 4096
+
+_CATALOG_EVENTS: Final = (CatalogChanged, ServerAdded, ServerRemoved, ServerUpdated)
+
+
+class Notices:
+    """Reads the event stream for the clients of all endpoints."""
+
+    def __init__(
+        self, bus: EventBus, catalogs: Catalogs, endpoints: Mapping[View, Endpoint], sessions: Sessions, taps: LogTaps
+    ) -> None:
+        self._subscription = bus.subscribe(QUEUE)
+        self._catalogs = catalogs
+        self._endpoints = endpoints
+        self._sessions = sessions
+        self._taps = taps
+        self._stirred = anyio.Event()
+
+    async def run(self, server_removed: Callable[[str], Any]) -> None:
+        """Pass on events until cancelled; `server_removed` is awaited for each server that left."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._tell_changes)
+            dropped = 0
+            with self._subscription as events:
+                async for event in events:
+                    self._take(event)
+                    if isinstance(event, ServerRemoved):
+                        await server_removed(event.server)
+                    if events.dropped != dropped:  # some of what was lost may have been a change
+                        dropped = events.dropped
+                        self._stirred.set()
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, _CATALOG_EVENTS):
+            self._stirred.set()
+        elif isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD:
+            params = named(event.server, event.params)
+            self._taps.deliver(event.server, params)
+            for session in self._sessions.all():
+                if session.endpoint.view in (None, event.server) and admits(session.log_level, params.get("level")):
+                    session.outbox.log(MESSAGE_METHOD, params)
+
+    async def _tell_changes(self) -> None:
+        while True:
+            await self._stirred.wait()
+            await anyio.sleep(COALESCE_SECONDS)
+            self._stirred = anyio.Event()
+            self._catalogs.refresh()
+            for view, kinds in self._catalogs.take_untold().items():
+                await self._tell(view, kinds)
+
+    async def _tell(self, view: View, kinds: Iterable[CatalogKind]) -> None:
+        for session in self._sessions.on(view):
+            for kind in kinds:
+                if session.seen.get(kind) != self._catalogs.stamp(view, kind):
+                    session.outbox.list_changed(CHANGES[kind][0])
+        if view in self._endpoints:
+            await self._endpoints[view].tell(dict(CHANGES[kind] for kind in sorted(kinds)).values())

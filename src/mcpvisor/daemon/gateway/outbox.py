@@ -1,0 +1,47 @@
+"""Owns the notifications that wait for one client of the handshake era, until it opens its stream for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+
+JsonObject = dict[str, Any]
+Push = Callable[[str, JsonObject | None], Awaitable[None]]
+
+LOG_BACKLOG: Final = 100
+"""Log messages kept for a client that is slow or not listening; the oldest go first."""
+
+
+class Outbox:
+    """Changes of lists are merged and never lost, log messages are bounded; neither waits for the client."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, None] = {}
+        self._logs: deque[tuple[str, JsonObject]] = deque(maxlen=LOG_BACKLOG)
+        self._filled = anyio.Event()
+
+    def list_changed(self, method: str) -> None:
+        """Tell the client once that a list differs."""
+        self._changes[method] = None
+        self._filled.set()
+
+    def log(self, method: str, params: JsonObject) -> None:
+        """Send a log message when there is room."""
+        self._logs.append((method, params))
+        self._filled.set()
+
+    async def deliver(self, push: Push) -> None:
+        """Send what comes in, for ever; the caller's scope ends it."""
+        while True:
+            while self._changes or self._logs:
+                if self._changes:
+                    method = next(iter(self._changes))
+                    del self._changes[method]
+                    await push(method, None)
+                else:
+                    await push(*self._logs.popleft())
+            self._filled = anyio.Event()
+            await self._filled.wait()

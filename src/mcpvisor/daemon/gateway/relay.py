@@ -1,0 +1,237 @@
+"""Owns the way of one request: public name to server, params across, result and failure back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import anyio
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import methods
+from pydantic import ValidationError
+
+from mcpvisor.daemon.gateway import loglevels
+from mcpvisor.daemon.gateway.caller import Caller, caller_of
+from mcpvisor.daemon.gateway.catalog import Listed
+from mcpvisor.daemon.gateway.catalogs import Catalogs, View
+from mcpvisor.daemon.gateway.crossing import (
+    LOG_LEVEL_META,
+    capabilities_to_server,
+    failure_data,
+    params_to_server,
+    rejected,
+    result_to_client,
+    with_cache_hints,
+)
+from mcpvisor.daemon.gateway.doors import ServerDoor, ServerDoors
+from mcpvisor.daemon.gateway.emissions import Emissions
+from mcpvisor.daemon.gateway.lists import LISTS, Lists
+from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
+from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern, notify_within
+from mcpvisor.daemon.gateway.taps import LogTaps
+from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
+from mcpvisor.supervisor.principal import Principal
+
+JsonObject = dict[str, Any]
+Answer = Callable[[Context, Mapping[str, Any]], Awaitable[JsonObject]]
+
+_log = logging.getLogger(__name__)
+
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+_INTERNAL_ERROR = -32603
+_RESOURCE_NOT_FOUND = -32002
+"""What revisions before 2026-07-28 answer for a resource that nobody has."""
+
+
+class Relay:
+    """The SDK's middleware that answers in place of its handlers: what it returns is sent as it is, unknown fields included."""
+
+    def __init__(
+        self, doors: ServerDoors, catalogs: Catalogs, view: View, lists: Lists, taps: LogTaps, observer: GatewayObserver
+    ) -> None:
+        self._doors = doors
+        self._catalogs = catalogs
+        self._view = view
+        self._lists = lists
+        self._taps = taps
+        self._observer = observer
+        self._answers: dict[str, Answer] = {
+            "tools/call": self._call_tool,
+            "prompts/get": self._get_prompt,
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete,
+            "logging/setLevel": self._set_level,
+            **{method: partial(self._list, method) for method in LISTS},
+        }
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer a request, or let the SDK do it. Raises MCPError and ValidationError, which the SDK turns into errors."""
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        began = anyio.current_time()
+        outcome = "error"
+        try:
+            result = await self._answer(ctx, call_next)
+            outcome = "ok"
+        except anyio.get_cancelled_exc_class():
+            outcome = Outcome.CANCELLED.value
+            raise
+        except RequestFailed as failure:
+            outcome = failure.outcome.value
+            raise _error(None, failure) from failure
+        except MCPError as error:
+            if isinstance(error.__cause__, RequestFailed):
+                outcome = error.__cause__.outcome.value
+            raise
+        except ValidationError:
+            raise
+        except Exception as error:
+            # The SDK would send the text of the exception to the client.
+            _log.exception("answering %s failed", method_label(ctx.method))
+            raise MCPError(_INTERNAL_ERROR, "internal error of the gateway; its log says more") from error
+        finally:
+            self._observer.request_ended(method_label(ctx.method), outcome, anyio.current_time() - began)
+        return result
+
+    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method == "subscriptions/listen":
+            return await self._listen(ctx, call_next)
+        answer = self._answers.get(ctx.method)
+        if answer is None or not is_initialized(ctx):
+            return await call_next(ctx)
+        try:
+            methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
+        except KeyError:
+            raise MCPError(_METHOD_NOT_FOUND, "Method not found", ctx.method) from None
+        return await answer(ctx, ctx.params or {})
+
+    async def _list(self, method: str, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        result = await self._lists.answer(method, params, _caller(ctx))
+        return with_cache_hints({"resultType": "complete", **result}) if is_modern(ctx) else result
+
+    async def _call_tool(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        listed = self._find("tools", params["name"])
+        return await self._forward(ctx, listed.server, params_to_server(params, name=listed.original))
+
+    async def _get_prompt(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        listed = self._find("prompts", params["name"])
+        return await self._forward(ctx, listed.server, params_to_server(params, name=listed.original))
+
+    async def _read_resource(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        server = self._owner(params["uri"])
+        if server is None:
+            code = _INVALID_PARAMS if is_modern(ctx) else _RESOURCE_NOT_FOUND
+            raise rejected("unknown_resource", "Resource not found", code=code, data={"uri": params["uri"]})
+        return await self._forward(ctx, server, params_to_server(params))
+
+    async def _complete(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        ref = params["ref"]
+        if ref["type"] == "ref/prompt":
+            listed = self._find("prompts", ref["name"])
+            sent = params_to_server(params, ref={**ref, "name": listed.original})
+            return await self._forward(ctx, listed.server, sent)
+        template = self._catalogs.current(self._view).templates.get(ref["uri"])
+        server = template.listed.server if template is not None else self._owner(ref["uri"])
+        if server is None:
+            raise rejected("unknown_resource", "Resource not found", data={"uri": ref["uri"]})
+        return await self._forward(ctx, server, params_to_server(params))
+
+    async def _set_level(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        session = _caller(ctx).session
+        assert session is not None  # the era without sessions has no such method: validation has refused it
+        session.log_level = params["level"]
+        return {}
+
+    async def _listen(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A stream of notifications. What is not passed on yet is cut from the wish, so that the acknowledgement is true."""
+        params = ctx.params or {}
+        wish = params.get("notifications")
+        if isinstance(wish, Mapping):
+            kept = {key: value for key, value in wish.items() if key != "resourceSubscriptions"}
+            ctx = replace(ctx, params={**params, "notifications": kept})
+        self._observer.session_opened("modern")
+        try:
+            return await call_next(ctx)
+        finally:
+            self._observer.session_closed("modern")
+
+    def _find(self, kind: Literal["tools", "prompts"], name: str) -> Listed:
+        """Whose a public name is; a name that is not known may be newer than the last refresh. Raises RequestFailed."""
+        for is_fresh in (False, True):
+            if is_fresh:
+                self._catalogs.refresh()
+            catalog = self._catalogs.current(self._view)
+            listed = (catalog.tools if kind == "tools" else catalog.prompts).get(name)
+            if listed is not None:
+                return listed
+        noun = kind.removesuffix("s")
+        raise rejected(f"unknown_{noun}", f"Unknown {noun}: {name[:200]}")
+
+    def _owner(self, uri: str) -> str | None:
+        owner = self._catalogs.current(self._view).owner_of(uri)
+        if owner is None:
+            self._catalogs.refresh()
+            owner = self._catalogs.current(self._view).owner_of(uri)
+        return owner
+
+    async def _forward(self, ctx: Context, server: str, params: JsonObject) -> JsonObject:
+        """The server's result in the client's era. Raises MCPError with what became of the request."""
+        caller = _caller(ctx)
+        try:
+            door = self._doors.connection(server)
+            result = await self._through(door, server, ctx, params, caller)
+            from_modern = door.era == "modern"
+            if from_modern and result.get("resultType", "complete") != "complete":
+                raise RequestFailed(
+                    Outcome.PEER_ERROR,
+                    "input_required",
+                    "the server asks a question of its own, which is not passed on",
+                    code=_INTERNAL_ERROR,
+                )
+        except UnknownServer as error:
+            raise _error(server, rejected("unknown_server", f"the server {server} is gone")) from error
+        except RequestFailed as failure:
+            raise _error(server, failure) from failure
+        return result_to_client(ctx.method, result, modern=is_modern(ctx), from_modern=from_modern)
+
+    async def _through(self, door: ServerDoor, server: str, ctx: Context, params: JsonObject, caller: Caller) -> JsonObject:
+        """Ask the server, and send what it says before its result on the stream of this request."""
+        declared = ctx.session.client_capabilities
+        request = partial(
+            door.request,
+            ctx.method,
+            params,
+            principal=Principal(caller.principal, caller.session.id if caller.session else None),
+            client_capabilities=capabilities_to_server(declared.model_dump(by_alias=True) if declared else None),
+        )
+        meta = (ctx.params or {}).get("_meta") or {}
+        token = meta.get("progressToken")
+        level = meta.get(LOG_LEVEL_META) if is_modern(ctx) else None
+        if token is None and level is None:
+            return await request()
+        emissions = Emissions(partial(notify_within, ctx))
+        with ExitStack() as taps:
+            if level is not None:
+                taps.enter_context(self._taps.tap(server, level, partial(emissions.put, loglevels.MESSAGE_METHOD)))
+            if token is None:
+                return await emissions.during(request)
+
+            def on_progress(progress: JsonObject) -> None:
+                emissions.put("notifications/progress", {**progress, "progressToken": token})
+
+            return await emissions.during(partial(request, on_progress=on_progress))
+
+
+def _caller(ctx: Context) -> Caller:
+    assert ctx.request is not None  # every transport of the gateway is HTTP
+    return caller_of(ctx.request.scope)
+
+
+def _error(server: str | None, failure: RequestFailed) -> MCPError:
+    return MCPError(failure.code, failure.message, failure_data(server, failure))

@@ -1,0 +1,313 @@
+"""Owns every touch on parts of the SDK's server that are provisional or private; its contract test fails when they move.
+
+What is used: `Server.middleware`, `handle_modern_request`, and of the per-session transport its streams and the two methods
+that answer POST and GET. Both are answered here where the request is plain; whatever is odd about it goes to the SDK, so
+that every refusal is the SDK's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.server._streamable_http_modern import handle_modern_request
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.runner import serve_connection
+from mcp.server.streamable_http import (
+    CONTENT_TYPE_SSE,
+    GET_STREAM_KEY,
+    REQUEST_STREAM_BUFFER_SIZE,
+    EventMessage,
+    StreamableHTTPServerTransport,
+    check_accept_headers,
+)
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
+from mcpvisor.daemon.gateway.replies import refuse, reply
+from mcpvisor.supervisor.transports.codec import encode
+
+# The SDK writes session ids at INFO; whoever has one can speak in that session.
+logging.getLogger("mcp.server.streamable_http").setLevel(logging.WARNING)
+
+_log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+JsonObject = dict[str, Any]
+
+SESSION_HEADER: Final = "mcp-session-id"
+VERSION_HEADER: Final = b"mcp-protocol-version"
+
+JSON_WITHIN: Final = 5.0
+"""Seconds in which an answer that nothing precedes is sent as JSON; later ones become an event stream with pings."""
+
+PING_INTERVAL: Final = 15.0
+WRITE_SECONDS: Final = 30.0
+"""How long a client may leave a stream unread before it is ended."""
+
+CONNECTION_CLOSED: Final = -32000
+INTERNAL_ERROR: Final = -32603
+
+_STREAM_HEADERS: Final = (
+    (b"content-type", CONTENT_TYPE_SSE.encode()),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+_PING: Final = b": ping\r\n\r\n"
+
+
+def is_modern_request(scope: Scope) -> bool:
+    """Whether the version header sends a request to the SDK's entry for 2026-07-28; unknown versions are refused there."""
+    version = next((value for name, value in scope["headers"] if name == VERSION_HEADER), None)
+    return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def request_id(scope: Scope) -> Any:
+    """The id of the request in a POST, as the client wrote it; None where there is none."""
+    message = scope.get(MESSAGE_SCOPE)
+    return message.get("id") if isinstance(message, dict) else None
+
+
+def is_modern(ctx: Context) -> bool:
+    """Whether the client of this request speaks 2026-07-28."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def is_initialized(ctx: Context) -> bool:
+    """Whether the handshake has come as far as to admit requests."""
+    return ctx.session._connection.initialize_accepted  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
+
+
+async def notify_within(ctx: Context, method: str, params: JsonObject) -> None:
+    """Send a notification on the stream of one request, its params as they are; the SDK's own models would sieve them."""
+    outbound = ctx.session._request_outbound  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
+    await outbound.notify(method, params)
+
+
+async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request of 2026-07-28; the client's going away cancels it.
+
+    What the SDK cannot write, for its depth, is answered with an error of its own.
+    """
+    is_begun = False
+
+    async def watched(message: Message) -> None:
+        nonlocal is_begun
+        is_begun = True
+        await send(message)
+
+    try:
+        await handle_modern_request(server, None, False, {}, scope, receive, watched)
+    except Exception:
+        if is_begun:
+            raise  # the connection is cut, which is all that can still be said
+        _log.exception("a request of 2026-07-28 could not be answered")
+        await refuse(send, 500, "the answer cannot be written", code=INTERNAL_ERROR, id=request_id(scope))
+
+
+async def serve_session(
+    server: Server[Any],
+    transport: SessionTransport,
+    *,
+    task_status: anyio.abc.TaskStatus[Connection] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve one session of the handshake era until it is terminated or idle for too long."""
+    async with transport.connect() as (read_stream, write_stream):
+        # `initialize` is answered before the next message is read: a client may send both at once.
+        dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
+            read_stream, write_stream, inline_methods=frozenset({"initialize"})
+        )
+        connection = Connection.for_loop(dispatcher, session_id=transport.mcp_session_id)
+        task_status.started(connection)
+        with transport.idle_scope or anyio.CancelScope():
+            await serve_connection(server, dispatcher, connection=connection, lifespan_state={})
+
+
+class SessionTransport(StreamableHTTPServerTransport):
+    """The SDK's transport of one session, with answers as JSON where an event stream is not needed."""
+
+    def __init__(self, session_id: str, *, idle_timeout: float) -> None:
+        super().__init__(session_id, idle_timeout=None if math.isinf(idle_timeout) else idle_timeout)
+        self._push_changed = anyio.Event()
+
+    async def push(self, method: str, params: JsonObject | None) -> None:
+        """Send a notification on the client's GET stream; waits until the client has one, and room in it."""
+        message = JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
+        if params is None:
+            message = JSONRPCNotification(jsonrpc="2.0", method=method)
+        while True:
+            streams = self._request_streams.get(GET_STREAM_KEY)
+            if streams is None:
+                await self._push_changed.wait()
+                continue
+            try:
+                await streams[0].send(EventMessage(message))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self._request_streams.pop(GET_STREAM_KEY, None)
+            else:
+                return
+
+    async def end_push(self) -> None:
+        """End the client's GET stream in good order, if there is one."""
+        await self._clean_up_memory_streams(GET_STREAM_KEY)
+
+    async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
+        message = self._plain_request(scope, request)
+        if message is None:
+            await super()._handle_post_request(scope, request, receive, send)
+        elif str(message.id) in self._request_streams or message.id == GET_STREAM_KEY:
+            await refuse(send, 400, "a request with this id is in flight already")
+        else:
+            await self._answer(message, request, send)
+
+    def _plain_request(self, scope: Scope, request: Request) -> JSONRPCRequest | None:
+        """The request in a POST about which nothing is odd; None leaves it to the SDK."""
+        raw = scope.get(MESSAGE_SCOPE)
+        if not isinstance(raw, dict) or "method" not in raw or "id" not in raw:
+            return None
+        session_id = request.headers.get(SESSION_HEADER)
+        is_session_right = session_id == self.mcp_session_id or (session_id is None and raw["method"] == "initialize")
+        if not is_session_right or check_accept_headers(request) != (True, True) or not self._check_content_type(request):
+            return None
+        try:
+            return JSONRPCRequest.model_validate(raw)
+        except ValidationError:
+            return None
+
+    async def _answer(self, message: JSONRPCRequest, request: Request, send: Send) -> None:
+        key = str(message.id)
+        streams = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
+        self._request_streams[key] = streams
+        version = request.headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION)
+        try:
+            assert self._read_stream_writer is not None  # set by connect(), which a session is in before it is found
+            await self._read_stream_writer.send(self._create_session_message(message, request, key, version))
+            first = None
+            with anyio.move_on_after(JSON_WITHIN):
+                first = await streams[1].receive()
+            if first is not None and _is_answer(first.message):
+                await self._send_json(frame(first.message), send)
+            else:
+                await self._send_stream(first, streams[1], send)
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await reply(send, 200, _ended(message), {SESSION_HEADER: self.mcp_session_id or ""})
+        finally:
+            await self._clean_up_memory_streams(key)
+
+    async def _send_json(self, body: bytes, send: Send) -> None:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (SESSION_HEADER.encode(), (self.mcp_session_id or "").encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_stream(
+        self, first: EventMessage | None, stream: MemoryObjectReceiveStream[EventMessage], send: Send
+    ) -> None:
+        """Send events until the answer, or until the stream is ended from our side."""
+        headers = [*_STREAM_HEADERS, (SESSION_HEADER.encode(), (self.mcp_session_id or "").encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        event = first
+        with anyio.CancelScope() as unread:
+            while event is None or not _is_answer(event.message):
+                unread.deadline = anyio.current_time() + WRITE_SECONDS
+                data = _PING if event is None else _event(event.message)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                unread.deadline = math.inf
+                event = None
+                with anyio.move_on_after(PING_INTERVAL):
+                    try:
+                        event = await stream.receive()
+                    except (anyio.EndOfStream, anyio.ClosedResourceError):
+                        break
+        if unread.cancelled_caught:
+            return  # the connection is cut: the client no longer reads
+        last = _event(event.message) if event is not None else b""
+        with anyio.move_on_after(WRITE_SECONDS):
+            await send({"type": "http.response.body", "body": last})
+
+    async def _handle_get_request(self, request: Request, send: Send) -> None:
+        is_plain = check_accept_headers(request)[1] and request.headers.get(SESSION_HEADER) == self.mcp_session_id
+        if not is_plain:
+            await super()._handle_get_request(request, send)
+            return
+        if GET_STREAM_KEY in self._request_streams:
+            await refuse(send, 409, "Conflict: Only one SSE stream is allowed per session")
+            return
+        streams = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
+        self._request_streams[GET_STREAM_KEY] = streams
+        self._push_changed.set()
+        self._push_changed = anyio.Event()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_until_gone, request.receive, tasks.cancel_scope)
+                await self._send_stream(None, streams[1], send)
+                tasks.cancel_scope.cancel()
+        finally:
+            if self._request_streams.get(GET_STREAM_KEY) is streams:
+                await self._clean_up_memory_streams(GET_STREAM_KEY)
+
+
+async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+def frame(message: JSONRPCMessage) -> bytes:
+    """A message as JSON, the raw values in it untouched; an answer that JSON cannot carry becomes an error."""
+    try:
+        return encode(_plain(message))
+    except ValueError as error:
+        if not isinstance(message, JSONRPCResponse):
+            raise
+        return encode({"jsonrpc": "2.0", "id": message.id, "error": {"code": INTERNAL_ERROR, "message": f"the result {error}"}})
+
+
+def _plain(message: JSONRPCMessage) -> Mapping[str, Any]:
+    if isinstance(message, JSONRPCResponse):
+        return {"jsonrpc": "2.0", "id": message.id, "result": message.result}
+    if isinstance(message, JSONRPCError):
+        error: JsonObject = {"code": message.error.code, "message": message.error.message}
+        if message.error.data is not None:
+            error["data"] = message.error.data
+        return {"jsonrpc": "2.0", "id": message.id, "error": error}
+    return message.model_dump(by_alias=True, exclude_unset=True)
+
+
+def _event(message: JSONRPCMessage) -> bytes:
+    return b"event: message\r\ndata: " + frame(message) + b"\r\n\r\n"
+
+
+def _is_answer(message: JSONRPCMessage) -> bool:
+    return isinstance(message, JSONRPCResponse | JSONRPCError)
+
+
+def _ended(message: JSONRPCRequest) -> JsonObject:
+    return {
+        "jsonrpc": "2.0",
+        "id": message.id,
+        "error": {"code": CONNECTION_CLOSED, "message": "the session was ended before this request was answered"},
+    }

@@ -1,0 +1,58 @@
+"""Owns what can be set about the gateway, and its limits with their one default each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mcpvisor.supervisor.errors import McpvisorError
+
+AuthMode = Literal["auto", "open"]
+"""`auto`: unix peers by uid and group, TCP by bearer token. `open`: everybody; it must be written by hand."""
+
+
+class GatewayError(McpvisorError):
+    """The gateway cannot be opened as it is configured; the text names the key or the file, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayLimits:
+    """What clients may cost. Sizes in bytes, durations in seconds; over a limit a request is refused, never queued."""
+
+    head_seconds: float = 10.0
+    """From the first byte of a request to the end of its head; also from a connection to its first byte."""
+    head_bytes: int = 64 * 1024
+    body_seconds: float = 30.0
+    """From the end of the head to the end of the body."""
+    body_bytes: int = 4 * 1024 * 1024
+    bodies_bytes: int = 64 * 1024 * 1024
+    """All bodies that are being read at one time."""
+    keep_alive_seconds: float = 75.0
+    connections: int = 2048
+    exchanges_per_principal: int = 512
+    """HTTP requests without a complete answer, open streams included."""
+    sessions: int = 4096
+    sessions_per_principal: int = 256
+    session_idle_seconds: float = 1800.0
+    listen_streams: int = 1024
+    """Open `subscriptions/listen` streams on one endpoint."""
+    grace_seconds: float = 5.0
+    """What requests in flight get to finish once the gateway closes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Where the gateway listens and whom it serves.
+
+    `listen` entries are `HOST:PORT` (port 0 takes a free one), `[IPV6]:PORT` or `unix:/path`. `hosts` are names under which
+    a proxy presents us, `origins` the web origins whose pages may call us. `first_list_wait` is in seconds.
+    """
+
+    listen: tuple[str, ...]
+    state_dir: Path
+    auth: AuthMode = "auto"
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    first_list_wait: float = 5.0
+    limits: GatewayLimits = GatewayLimits()

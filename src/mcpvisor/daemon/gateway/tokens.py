@@ -1,0 +1,73 @@
+"""Owns the gateway's token file: minted at first start, readable by those who may use the gateway."""
+
+from __future__ import annotations
+
+import grp
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from mcpvisor.daemon.gateway.settings import GatewayError
+
+GROUP: Final = "mcpvisor"
+"""Members of this group may use the gateway; where it does not exist, only the daemon's own user and root may."""
+
+TOKEN_FILE: Final = "gateway.token"  # noqa: S105 - the name of a file, no secret
+TOKEN_NAME: Final = "default"  # noqa: S105 - the name of a principal, no secret
+
+_MIN_LENGTH: Final = 16
+
+
+def gateway_group() -> int | None:
+    """The id of the group `mcpvisor`; None where there is none."""
+    try:
+        return grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        return None
+
+
+def read_or_mint(state_dir: Path) -> str:
+    """The gateway's token, minted where there is none yet. Raises GatewayError."""
+    path = state_dir / TOKEN_FILE
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _mint(path)
+    except OSError as error:
+        raise GatewayError(f"{path}: cannot be read ({error.strerror}); remove it to have a new token minted") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o007:
+            raise GatewayError(f"{path}: everybody may read it; remove it to have a new token minted")
+        token = file.read(4096).decode("ascii", "replace").strip()
+    if len(token) < _MIN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:
+        raise GatewayError(f"{path}: holds no token; remove it to have a new one minted")
+    return token
+
+
+def _mint(path: Path) -> str:
+    token = secrets.token_urlsafe(32)
+    draft = path.with_name(f"{path.name}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(token.encode() + b"\n")
+            share_with_group(descriptor)
+        draft.rename(path)
+    except OSError as error:
+        raise GatewayError(f"{path}: the gateway's token cannot be written ({error.strerror}); see daemon.state_dir") from error
+    return token
+
+
+def share_with_group(target: int | Path, mode: int = 0o640) -> None:
+    """Give a file of ours, open or by its path, to the gateway's group; where there is none it stays ours alone."""
+    group = gateway_group()
+    if group is None:
+        return
+    try:
+        os.chown(target, -1, group)
+    except PermissionError:
+        return
+    os.chmod(target, mode)  # noqa: PTH101 - Path.chmod takes no descriptor

@@ -1,0 +1,95 @@
+"""Owns reloads from end to end: whoever asks, files in, servers changed, and systemd, metrics and the caller told."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from mcpvisor.daemon.config.applied import decide
+from mcpvisor.daemon.config.load import load
+from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
+from mcpvisor.daemon.control.reloading import ConfigState
+from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
+from mcpvisor.daemon.systemd import Notifier
+from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec
+from mcpvisor.supervisor.supervisor import Supervisor
+
+
+class DaemonReloading:
+    """The daemon's answer to SIGHUP, to a changed file and to `mcpvisor reload`; see `control.reloading.Reloading`."""
+
+    def __init__(
+        self,
+        reloader: Reloader,
+        supervisor: Supervisor,
+        *,
+        notifier: Notifier,
+        status_line: Callable[[], str],
+    ) -> None:
+        self._reloader = reloader
+        self._supervisor = supervisor
+        self._notifier = notifier
+        self._status_line = status_line
+
+    async def reload(self, trigger: str, wait: bool, timeout: float) -> ReloadAnswer:
+        """Read and apply; with `wait`, then wait up to `timeout` seconds until every wanted server is ready."""
+        report = await self.apply(trigger)
+        ready = await self._all_ready(timeout) if wait else None
+        answer = report.as_json()
+        return ReloadAnswer(
+            ok=answer["ok"],
+            changes=answer["changes"],
+            rejected=answer["rejected"],
+            hints=answer["hints"],
+            needs_restart=answer["needs_restart"],
+            ready=ready,
+        )
+
+    async def apply(self, trigger: str) -> ReloadReport:
+        """Read everything again and apply what is good; systemd sees a reload around it, whatever comes of it."""
+        self._notifier.reloading()
+        try:
+            return await self._reloader.reload(trigger, self._supervisor.apply)
+        finally:
+            self._notifier.ready(self._status_line())
+
+    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState]:
+        """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""
+        if not paths:
+            applied = await self._reloader.preview()
+            return self._supervisor.plan(applied.specs.values()), _state(applied.ok, rejected_json(applied.rejected))
+        read = partial(load, [Path(path) for path in paths], dict(os.environ))
+        loaded = await anyio.to_thread.run_sync(read)
+        found = decide(None, loaded, anyio.current_time())
+        specs: Mapping[str, ServerSpec] = found.specs if found is not None else {}
+        return self._supervisor.plan(specs.values()), _state(not loaded.problems, rejected_json(loaded.problems))
+
+    def last_config(self) -> ConfigState:
+        """The verdict on the configuration that was last read."""
+        applied = self._reloader.applied
+        return _state(applied.ok, rejected_json(applied.rejected))
+
+    async def _all_ready(self, timeout: float) -> bool:
+        with anyio.move_on_after(timeout):
+            for name in self._supervisor.names():
+                await self._supervisor.wait_until(name, lambda status: status.is_healthy)
+            return True
+        return False
+
+
+def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
+    """Tell the metrics what came of a reload."""
+    outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes else "rejected"
+    recorder.config_reloaded(report.trigger, outcome, time.time())
+    recorder.rejected_entries(len(report.rejected))
+
+
+def _state(ok: bool, rejected: list[dict[str, object]]) -> ConfigState:
+    return ConfigState(ok=ok, rejected=[{"where": str(one["where"]), "error": str(one["error"])} for one in rejected])

@@ -1,0 +1,75 @@
+"""Owns the start of the daemon as a program: configuration or a clear refusal, the state folder, the log, an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from mcpvisor import __version__
+from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.config.load import Loaded
+from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
+from mcpvisor.daemon.control.listener import ListenFailed
+from mcpvisor.daemon.daemon import Daemon, OnReady
+from mcpvisor.daemon.gateway.settings import GatewayError
+from mcpvisor.daemon.log import open_log
+from mcpvisor.daemon.reloading import count_reload
+from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
+from mcpvisor.daemon.systemd import Handover, take_handover
+from mcpvisor.metrics.recorder import MetricsRecorder
+
+
+def main(paths: Sequence[Path]) -> int:
+    """Run the daemon on the files or folders of `paths` until it is told to end; returns the exit code."""
+    return asyncio.run(run(paths))
+
+
+async def run(paths: Sequence[Path]) -> int:
+    """See `main`."""
+    handover = take_handover()  # first of all, so that nothing else sees what is meant for us
+    recorder = MetricsRecorder(CollectorRegistry(), version=__version__)
+    reloader = Reloader(paths, os.environ, on_report=partial(count_reload, recorder))
+    return await _run(reloader, recorder, handover, None)
+
+
+async def serve(loaded: Loaded, *, on_ready: OnReady) -> int:
+    """Run the daemon on a configuration that was made in code; `on_ready` is called once everything listens."""
+    recorder = MetricsRecorder(CollectorRegistry(), version=__version__)
+    reloader = Reloader.of(loaded, on_report=partial(count_reload, recorder))
+    return await _run(reloader, recorder, take_handover(), on_ready)
+
+
+async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover, on_ready: OnReady | None) -> int:
+    try:
+        applied = await reloader.start()
+    except NoConfiguration as error:
+        for problem in error.problems:
+            _complain(str(problem))
+        return Exit.CONFIG
+    settings = applied.running
+    log = open_log(level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped)
+    try:
+        with taken(settings.daemon.state_dir) as state:
+            await Daemon(reloader, state, log, handover, recorder).serve(on_ready)
+    except SecondInstance as error:
+        _complain(str(error))
+        return Exit.TEMPORARY
+    except PermissionError as error:
+        _complain(str(error))
+        return Exit.PERMISSION
+    except (StateDirUnusable, ListenFailed, GatewayError, OSError) as error:
+        _complain(str(error))
+        return Exit.CONFIG
+    finally:
+        log.close()
+    return Exit.DONE
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"mcpvisor: {text}\n")

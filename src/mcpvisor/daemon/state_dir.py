@@ -1,0 +1,77 @@
+"""Owns the state folder: that one daemon at a time uses it, and which instance it was."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mcpvisor.supervisor.errors import McpvisorError
+
+_LOCK: Final = "lock"
+_INSTANCE: Final = "instance"
+
+
+class StateDirUnusable(McpvisorError):
+    """The state folder cannot be used; the text names the folder and the remedy."""
+
+
+class SecondInstance(McpvisorError):
+    """Another daemon uses the state folder; exit code 75."""
+
+
+class StateDir:
+    """The folder while it is ours. `instance` is this run's id, `previous` that of the run before, if one is known."""
+
+    def __init__(self, path: Path, instance: str, previous: str | None) -> None:
+        self.path = path
+        self.instance = instance
+        self.previous = previous
+
+    def remember(self) -> None:
+        """Write down this run's id, so that the next one can sweep what we might leave behind."""
+        _write_whole(self.path / _INSTANCE, self.instance)
+
+
+@contextmanager
+def taken(path: Path) -> Generator[StateDir]:
+    """The state folder, made (0700) where it is missing, and locked for as long as the context lasts.
+
+    Raises SecondInstance when another daemon holds it, StateDirUnusable when it cannot be written.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StateDirUnusable(
+            f"[daemon] state_dir: {path} cannot be written ({error.strerror}); make it writable or name another folder"
+        ) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SecondInstance(f"another daemon uses {path} (see `mcpvisor status`)") from error
+        yield StateDir(path, secrets.token_hex(8), _read(path / _INSTANCE))
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        text = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if text.isalnum() and len(text) <= 64 else None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    beside = path.with_suffix(".new")
+    try:
+        beside.write_text(text + "\n", "ascii")
+        beside.replace(path)
+    except OSError as error:
+        raise StateDirUnusable(f"[daemon] state_dir: {path} cannot be written ({error.strerror})") from error

@@ -1,0 +1,1 @@
+"""Observation: events of the supervisor in, Prometheus families out."""

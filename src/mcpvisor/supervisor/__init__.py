@@ -1,0 +1,1 @@
+"""The subject: keeps every connection to an MCP server at its declared goal."""

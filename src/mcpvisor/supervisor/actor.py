@@ -1,0 +1,305 @@
+"""Owns one server: its lifecycle, its generations and its door. Everything that changes it goes through here, in order."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from mcpvisor.supervisor import events, lifecycle
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.connection import Connection
+from mcpvisor.supervisor.generation import Generation, Means
+from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor.negotiation import EraMemory
+from mcpvisor.supervisor.observer import CallObserver
+from mcpvisor.supervisor.offer import NOTHING
+from mcpvisor.supervisor.opening import Opener, Opening
+from mcpvisor.supervisor.reporting import Reporter
+from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
+from mcpvisor.supervisor.starts import StartGate
+from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
+
+BY_CONFIG: Final = "config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all servers of a supervisor have in common."""
+
+    bus: EventBus
+    observer: CallObserver
+    opener: Opener
+    starts: StartGate
+    instance: str
+
+
+class ServerActor:
+    """One server under supervision; `run` is its one task."""
+
+    def __init__(self, spec: ServerSpec, shared: Shared) -> None:
+        self.reporter = Reporter(spec, shared.bus, shared.observer)
+        self.connection = Connection(spec, shared.observer, lambda: self._handle(lifecycle.Woken()))
+        self._shared = shared
+        self._lifecycle = Lifecycle(spec, random.random)
+        self._restorer = Restorer(self.reporter)
+        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), post=self._handle)
+        self._generations: dict[int, Generation] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._woken = anyio.Event()
+        self._removed = False
+        self._early: list[lifecycle.Input] = []
+        """Orders that came before `run` had begun."""
+        self.gone = anyio.Event()
+        """Set by the supervisor when `run` is over: nothing of the server is left."""
+        self._since = time.time()
+        self._wanted_by = BY_CONFIG
+        self._watchers: list[Callable[[], None]] = []
+        self.reporter.on_list_notice = self._restorer.notified
+        self.reporter.on_offer = lambda offer: setattr(self.connection, "offer", offer)
+
+    @property
+    def spec(self) -> ServerSpec:
+        return self._lifecycle.spec
+
+    # Life
+
+    async def run(self) -> None:
+        """Serve the server until it was removed and nothing of it is left."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._emit_added()
+            if not self._removed:
+                self._set_wanted_by_spec()
+            early, self._early = self._early, []
+            for event in early:
+                self._handle(event)
+            while not (self._removed and self._lifecycle.is_gone):
+                self._woken = anyio.Event()
+                with anyio.move_on_at(self._lifecycle.deadline):
+                    await self._woken.wait()
+                if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
+                    self._handle(lifecycle.TimePassed())
+        self.reporter.emit(events.ServerRemoved(at=time.time(), server=self.spec.name))
+
+    # Orders: each only edits what is wanted
+
+    def apply(self, spec: ServerSpec) -> PlannedChange:
+        """Take a new spec: keep, update in place, restart, start or stop."""
+        change = change_between(self.spec, spec)
+        if change.change is Change.KEEP:
+            return change
+        enabled_changed = spec.enabled != self.spec.enabled
+        self.connection.respecified(spec)
+        for generation in self._generations.values():
+            generation.respecified(spec)
+        self._handle(lifecycle.SpecChanged(spec, restart=change.change is Change.RESTART))
+        if enabled_changed:
+            self._set_wanted_by_spec()
+        self.reporter.emit(
+            events.ServerUpdated(at=time.time(), server=spec.name, change=change.change.value, fields=change.fields)
+        )
+        return change
+
+    def order(self, order: str, wanted: Wanted | None, who: str) -> None:
+        """Take an operator's order; `wanted` is the new goal, None for a restart."""
+        self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
+        self._wanted_by = f"{who} ({order})"
+        if wanted is None:
+            self._handle(lifecycle.WantedSet(Wanted.RUNNING, f"restart ordered by {who}"))
+            self._handle(lifecycle.RestartOrdered(f"restart ordered by {who}"))
+        else:
+            self._handle(lifecycle.WantedSet(wanted, f"{order} ordered by {who}"))
+
+    def remove(self, reason: str) -> None:
+        """The server is wanted no more; `run` returns once nothing of it is left."""
+        self._removed = True
+        self._handle(lifecycle.WantedSet(Wanted.STOPPED, reason))
+
+    def _set_wanted_by_spec(self) -> None:
+        self._wanted_by = BY_CONFIG
+        if self.spec.enabled:
+            self._handle(lifecycle.WantedSet(Wanted.RUNNING, "wanted by its entry"))
+        else:
+            self._handle(lifecycle.WantedSet(Wanted.DISABLED, "disabled in its entry"))
+
+    # The lifecycle, applied
+
+    def _handle(self, event: lifecycle.Input) -> None:
+        if self._tasks is None:
+            self._early.append(event)
+            return
+        before = self._lifecycle.state
+        if isinstance(event, lifecycle.Negotiated) and event.generation == self._lifecycle.generation:
+            self._session_opened(self._generations[event.generation])
+        for command in self._lifecycle.handle(event, anyio.current_time()):
+            match command:
+                case lifecycle.Open(generation=number, reason=reason):
+                    self._open(number, reason)
+                case lifecycle.Retire(generation=number, drain=drain):
+                    self._retire(number, drain)
+                case lifecycle.Moved():
+                    self._moved(command)
+        match event:
+            case lifecycle.Restored():
+                self.connection.stale = False
+                self._connect_ended(event.generation, "ready")
+            case lifecycle.Ended():
+                self._generation_ended(event, before)
+            case lifecycle.Closed(generation=number):
+                self._generations.pop(number, None)
+            case _:
+                pass
+        self._woken.set()
+
+    def _open(self, number: int, reason: str) -> None:
+        if self._tasks is None:
+            return
+        self.reporter.generation = number
+        if number > 1:
+            self.reporter.emit(events.ServerRestarted(at=time.time(), server=self.spec.name, generation=number, reason=reason))
+        opening = Opening(
+            spec=self.spec,
+            generation=number,
+            instance=self._shared.instance,
+            hooks=self.reporter,
+            processes=self.reporter,
+            stderr=self.reporter.ring,
+        )
+        generation = Generation(opening, self._means, self._restorer, self.reporter)
+        self._generations[number] = generation
+        self._tasks.start_soon(generation.run)
+
+    def _retire(self, number: int, drain: float) -> None:
+        generation = self._generations.get(number)
+        if generation is not None:
+            generation.retire(drain)
+        self.connection.carried_by(None)
+        self.connection.stale = self.connection.offer is not NOTHING
+
+    def _moved(self, moved: lifecycle.Moved) -> None:
+        now = anyio.current_time()
+        due = self._lifecycle.next_attempt
+        at = time.time()
+        if moved.old is not moved.new:
+            self._since = at
+        self.connection.moved(moved.new, moved.reason, due)
+        self.reporter.emit(
+            events.ServerStateChanged(
+                at=at,
+                server=self.spec.name,
+                old=moved.old,
+                new=moved.new,
+                reason=moved.reason,
+                next_attempt=None if due is None else at + due - now,
+            )
+        )
+        for watcher in list(self._watchers):
+            watcher()
+
+    def _session_opened(self, generation: Generation) -> None:
+        handshake = generation.handshake
+        if handshake is None:
+            return
+        self.connection.era = handshake.era
+        self.connection.carried_by(generation)
+        self.reporter.emit(
+            events.SessionOpened(
+                at=time.time(),
+                server=self.spec.name,
+                generation=generation.number,
+                era=handshake.era,
+                protocol_version=handshake.protocol_version,
+                transport=generation.transport,
+                implementation=_implementation(handshake.server_info),
+                seconds=generation.handshake_seconds or 0.0,
+            )
+        )
+
+    def _connect_ended(self, number: int, outcome: str) -> None:
+        generation = self._generations.get(number)
+        if generation is not None:
+            seconds = anyio.current_time() - generation.opened_at
+            self.reporter.emit(
+                events.ConnectEnded(at=time.time(), server=self.spec.name, generation=number, outcome=outcome, seconds=seconds)
+            )
+
+    def _generation_ended(self, event: lifecycle.Ended, before: State) -> None:
+        if event.generation != self._lifecycle.generation or before is State.DRAINING:
+            return
+        if before in (State.STARTING, State.NEGOTIATING):
+            self._connect_ended(event.generation, event.cause)
+        elif before in (State.RESTORING, State.READY, State.DEGRADED):
+            self.reporter.emit(
+                events.SessionLost(
+                    at=time.time(),
+                    server=self.spec.name,
+                    generation=event.generation,
+                    cause=event.cause,
+                    detail=event.detail,
+                )
+            )
+
+    # Seen from outside
+
+    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
+        """Call `watcher` at each change of state; returns what ends that."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def status(self) -> ServerStatus:
+        """The server as it is now."""
+        cycle, connection, offer = self._lifecycle, self.connection, self.connection.offer
+        generation = self._generations.get(cycle.generation)
+        handshake = generation.handshake if generation else None
+        due = cycle.next_attempt
+        return ServerStatus(
+            name=self.spec.name,
+            state=cycle.state,
+            reason=cycle.reason,
+            since=self._since,
+            transport=self.spec.transport,
+            era=connection.era,
+            protocol_version=handshake.protocol_version if handshake else None,
+            implementation=_implementation(offer.server_info),
+            pid=self.reporter.pid,
+            generation=cycle.generation,
+            restarts=max(0, cycle.generation - 1),
+            next_attempt=None if due is None else time.time() + due - anyio.current_time(),
+            required=self.spec.required,
+            wanted=cycle.wanted.value,
+            wanted_by=self._wanted_by,
+            in_flight=connection.admission.running,
+            queued=connection.admission.queued,
+            tools=len(offer.tools),
+            resources=len(offer.resources),
+            resource_templates=len(offer.resource_templates),
+            prompts=len(offer.prompts),
+            stale=connection.stale,
+            last_exit=self.reporter.last_exit,
+            handshake_seconds=generation.handshake_seconds if generation else None,
+            subscriptions_wanted=0,
+            subscriptions_active=0,
+            origin=self.spec.origin,
+            shown_name=self.spec.shown_name,
+        )
+
+    def _emit_added(self) -> None:
+        self.reporter.emit(
+            events.ServerAdded(
+                at=time.time(), server=self.spec.name, transport=self.spec.transport, required=self.spec.required
+            )
+        )
+
+
+def _implementation(info: dict[str, object]) -> str:
+    """The server's own word for itself, cut to what a label may hold."""
+    name, version = str(info.get("name") or ""), str(info.get("version") or "")
+    return f"{name} {version}".strip()[:64]

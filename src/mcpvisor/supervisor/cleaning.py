@@ -1,0 +1,40 @@
+"""Owns the one way in which text of a server becomes fit to be shown: decoded, stripped of control sequences, cut."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ELLIPSIS: Final = "…"
+_BYTES_PER_CHARACTER: Final = 16
+"""How many bytes are looked at for each character that may be shown: room for escapes, and a bound for the work."""
+
+_ESCAPES: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movement
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC: titles, links
+    r"|\x1b[ -/]*[0-~]?"  # every other escape
+)
+_SPACES: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
+_UNSEEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these turn the direction of what follows
+    "\u200b\u2060\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"  # these hide text, or text within text
+)
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+
+def clean_text(raw: bytes | str, limit: int) -> str:
+    """The text on one line, of at most `limit` characters, with nothing in it that could steer a terminal or a page.
+
+    Bytes that are no UTF-8 become U+FFFD. The work is bounded by `limit`, whatever the length of `raw`.
+    """
+    head = raw[: limit * _BYTES_PER_CHARACTER]
+    text = head.decode("utf-8", "replace") if isinstance(head, bytes) else head
+    if not text.isprintable():
+        text = _ESCAPES.sub("", text)
+        text = _SPACES.sub(" ", text)
+        text = _UNSEEN.sub("", text)
+        text = _SURROGATES.sub("\ufffd", text)
+    if len(text) > limit or len(raw) > len(head):
+        text = text[: limit - 1] + _ELLIPSIS
+    return text

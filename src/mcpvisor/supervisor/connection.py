@@ -1,0 +1,219 @@
+"""Owns the one door to a server: who may pass, how long it may take, and what is known when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import anyio
+
+from mcpvisor.supervisor.admission import Admission
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.observer import CallObserver
+from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.replay import may_replay
+from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.states import ADMITTING, COMING, State
+from mcpvisor.supervisor.transports.exchange import ProgressSink
+
+JsonObject = dict[str, Any]
+REQUEST_TIMEOUT: Final = -32001
+
+
+class Carrier(Protocol):
+    """What carries a request: the generation that serves now."""
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None,
+        *,
+        on_progress: ProgressSink | None,
+        client_capabilities: JsonObject | None,
+    ) -> JsonObject:
+        """Send one request. Raises RequestFailed."""
+        ...
+
+
+@dataclass(slots=True)
+class _Call:
+    """One request on its way through the door; `sent` is whether the server may have it."""
+
+    method: str
+    params: JsonObject | None
+    on_progress: ProgressSink | None
+    client_capabilities: JsonObject | None
+    sent: bool = False
+
+
+class Connection:
+    """One server's door; the same object for as long as the server is configured.
+
+    State, carrier and offer are written by the server's actor alone.
+    """
+
+    def __init__(self, spec: ServerSpec, observer: CallObserver, wake: Callable[[], None]) -> None:
+        self.spec = spec
+        self.state = State.STARTING if spec.enabled else State.DISABLED
+        self.reason = ""
+        self.next_attempt: float | None = None
+        """Monotonic time of the next try by itself."""
+        self.offer: Offer = NOTHING
+        self.stale = False
+        self.era: str | None = None
+        self.first_try = anyio.Event()
+        self.admission = Admission(spec.concurrency, spec.queue)
+        self._observer = observer
+        self._wake = wake
+        self._carrier: Carrier | None = None
+        self._changed = anyio.Event()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    # Written by the actor
+
+    def moved(self, state: State, reason: str, next_attempt: float | None) -> None:
+        """The server is in another state; whoever waits for it looks again."""
+        self.state, self.reason, self.next_attempt = state, reason, next_attempt
+        if state not in COMING:
+            self.first_try.set()
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def carried_by(self, carrier: Carrier | None) -> None:
+        """Requests go to this generation from now on; None while there is none."""
+        self._carrier = carrier
+
+    def respecified(self, spec: ServerSpec) -> None:
+        """A new spec: limits and times hold for every request that comes from now on."""
+        self.spec = spec
+        self.admission.limit(spec.concurrency, spec.queue)
+
+    # The door
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None = None,
+        *,
+        principal: Principal,
+        deadline: float | None = None,
+        on_progress: ProgressSink | None = None,
+        client_capabilities: JsonObject | None = None,
+    ) -> JsonObject:
+        """The server's raw result for one request on behalf of `principal`.
+
+        `deadline` is in seconds from now and bounds everything, waiting included; without it the spec's `call_timeout` runs
+        from the last sign of life, and `call_max` in all. Cancelling the caller cancels the request. Raises RequestFailed.
+        """
+        del principal  # limits and audit are keyed by it where they exist; the door takes it from the first day
+        call = _Call(method, params, on_progress, client_capabilities)
+        started = anyio.current_time()
+        outcome, error_type = "cancelled", "error"
+        self._observer.call_started(self.name)
+        try:
+            result = await self._within_time(call, deadline)
+            outcome, error_type = "ok", "tool_error" if result.get("isError") is True else ""
+        except RequestFailed as failure:
+            outcome = failure.outcome.value
+            raise
+        else:
+            return result
+        finally:
+            seconds = anyio.current_time() - started
+            self._observer.call_ended(self.name, self.spec.transport, method, outcome, error_type, seconds)
+
+    async def _within_time(self, call: _Call, deadline: float | None) -> JsonObject:
+        now = anyio.current_time()
+        hard = now + (self.spec.call_max if deadline is None else deadline)
+        idle = self.spec.call_timeout if deadline is None else deadline
+        scope = anyio.CancelScope(deadline=min(hard, now + idle))
+        wanted = call.on_progress
+
+        def alive(progress: JsonObject) -> None:
+            scope.deadline = min(hard, anyio.current_time() + idle)
+            if wanted is not None:
+                wanted(progress)
+
+        if wanted is not None:
+            call.on_progress = alive
+        with scope:
+            return await self._admitted(call, patience=min(hard, now + self.spec.wait_ready))
+        seconds = anyio.current_time() - now
+        if not call.sent:
+            raise RequestFailed(
+                Outcome.NOT_SENT, "deadline", f"{self.name} had no room for {call.method} within {seconds:.1f} s"
+            )
+        cause = "deadline" if anyio.current_time() >= hard else "silence"
+        message = f"{self.name} gave no answer to {call.method} within {seconds:.1f} s"
+        raise RequestFailed(Outcome.TIMEOUT, cause, message, code=REQUEST_TIMEOUT)
+
+    async def _admitted(self, call: _Call, *, patience: float) -> JsonObject:
+        async with self.admission.place():
+            replayed = False
+            while True:
+                carrier = await self._serving(patience)
+                call.sent = True
+                try:
+                    return await carrier.request(
+                        call.method, call.params, on_progress=call.on_progress, client_capabilities=call.client_capabilities
+                    )
+                except RequestFailed as failure:
+                    call.sent = replayed or failure.outcome is not Outcome.NOT_SENT
+                    if not self._may_go_again(call, failure, replayed=replayed, patience=patience):
+                        raise
+                    replayed = call.sent
+                    if self._carrier is carrier:
+                        await self._change(patience, failure)
+
+    def _may_go_again(self, call: _Call, failure: RequestFailed, *, replayed: bool, patience: float) -> bool:
+        """Once at most for what may have run; for what was not sent as often as the patience lasts."""
+        if anyio.current_time() >= patience or (replayed and failure.outcome is not Outcome.NOT_SENT):
+            return False
+        tool = self.tool(call.params) if call.method == "tools/call" else None
+        return may_replay(failure, call.method, tool, self.spec)
+
+    async def _change(self, patience: float, failure: RequestFailed) -> None:
+        """Wait for the next change of the server, since the same carrier would fail again; raises `failure` in vain."""
+        changed = self._changed
+        with anyio.move_on_after(max(0.0, patience - anyio.current_time())):
+            await changed.wait()
+            return
+        raise failure
+
+    async def _serving(self, patience: float) -> Carrier:
+        """The generation that serves, waiting for it while it is near. Raises RequestFailed (`not_sent`)."""
+        while True:
+            if self.state in ADMITTING and self._carrier is not None:
+                return self._carrier
+            if self.state in (State.BACKOFF, State.CRASH_LOOP):
+                self._wake()
+            if not self._is_near(patience):
+                raise self._away()
+            changed = self._changed
+            with anyio.move_on_after(patience - anyio.current_time()) as scope:
+                await changed.wait()
+            if scope.cancelled_caught:
+                raise self._away()
+
+    def _is_near(self, patience: float) -> bool:
+        if self.state in COMING or self.state in ADMITTING:
+            return True
+        return self.state is State.BACKOFF and (self.next_attempt is None or self.next_attempt <= patience)
+
+    def _away(self) -> RequestFailed:
+        retry = None if self.next_attempt is None else max(0.0, round(self.next_attempt - anyio.current_time(), 3))
+        why = f": {self.reason}" if self.reason else ""
+        return RequestFailed(Outcome.NOT_SENT, self.state.value, f"{self.name} is {self.state.value}{why}", retry_after_s=retry)
+
+    def tool(self, params: JsonObject | None) -> JsonObject | None:
+        """The server's own entry for the tool that a call names; None when it lists none of that name."""
+        name = (params or {}).get("name")
+        return next((tool for tool in self.offer.tools if tool.get("name") == name), None)
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.name}: {self.state.value}, {self.admission.running} running, {self.admission.queued} queued>"

@@ -1,0 +1,142 @@
+"""Owns which entries of a server's lists are good: each is judged by itself, so that one bad tool never hides the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.sdk import header_fault
+
+JsonObject = dict[str, Any]
+
+MAX_NAME: Final = 512
+"""Characters of a name or a URI; longer ones are refused, since nothing downstream could carry them."""
+
+_KEY: Final[dict[CatalogKind, str]] = {
+    "tools": "name",
+    "prompts": "name",
+    "resources": "uri",
+    "resource_templates": "uriTemplate",
+}
+_KNOWN_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An entry that was left out or repaired, and why."""
+
+    entry: str
+    why: str
+
+
+def judge(kind: CatalogKind, entries: Iterable[Any]) -> tuple[list[JsonObject], list[Dropped]]:
+    """The good entries of a list in their order, and what was wrong with the others. Of two equal keys the first is kept."""
+    kept: dict[str, JsonObject] = {}
+    dropped: list[Dropped] = []
+    for position, entry in enumerate(entries):
+        key = entry.get(_KEY[kind]) if isinstance(entry, dict) else None
+        fault = _key_fault(kind, entry, key)
+        shown = key if isinstance(key, str) and key else f"entry {position}"
+        if fault is None and isinstance(key, str) and key in kept:
+            fault = f"{_KEY[kind]} stands in the list already; the first one is kept"
+        good, repaired = entry, None
+        if fault is None and kind == "tools":
+            good, fault, repaired = _tool(entry)
+        if fault or repaired:
+            dropped.append(Dropped(shown[:MAX_NAME], fault or repaired or ""))
+        if fault is None and isinstance(key, str):
+            kept[key] = good
+    return list(kept.values()), dropped
+
+
+def _key_fault(kind: CatalogKind, entry: Any, key: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return "the entry is no object"
+    if not isinstance(key, str) or not key:
+        return f"{_KEY[kind]} is no text, or empty"
+    if len(key) > MAX_NAME:
+        return f"{_KEY[kind]} has more than {MAX_NAME} characters"
+    return None
+
+
+def _tool(entry: JsonObject) -> tuple[JsonObject, str | None, str | None]:
+    """The tool to show, the fault for which it is left out, and the repair that was made."""
+    schema = entry.get("inputSchema")
+    if not isinstance(schema, dict):
+        return entry, "inputSchema is missing or no object", None
+    fault = _schema_fault(schema) or header_fault(schema)
+    if fault is not None:
+        return entry, f"inputSchema: {fault}", None
+    if schema.get("type", "object") != "object":
+        return entry, "inputSchema is not for an object", None
+    output = entry.get("outputSchema")
+    if "outputSchema" in entry and (not isinstance(output, dict) or _schema_fault(output) is not None):
+        repaired = {key: value for key, value in entry.items() if key != "outputSchema"}
+        return repaired, None, "outputSchema is not valid; the tool is kept without it"
+    if "type" not in schema:
+        entry = {**entry, "inputSchema": {"type": "object", **schema}}
+    return entry, None, None
+
+
+_SINGLE: Final = ("additionalProperties", "items", "not", "if", "then", "else", "contains", "propertyNames")
+_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+_MAX_SCHEMAS: Final = 10_000
+
+
+def _schema_fault(root: Any) -> str | None:
+    """What makes a JSON Schema unusable, as far as its shape tells: types, the members that hold schemas, remote references.
+
+    It is read, never resolved: a reference to another address is a fault, and nothing is fetched.
+    """
+    todo: list[Any] = [root]
+    for _ in range(_MAX_SCHEMAS):
+        if not todo:
+            return None
+        schema = todo.pop()
+        if isinstance(schema, bool):
+            continue
+        if not isinstance(schema, dict):
+            return "a schema is neither an object nor a boolean"
+        fault = _own_fault(schema)
+        if fault is not None:
+            return fault
+        todo.extend(_inner_schemas(schema))
+    return f"more than {_MAX_SCHEMAS} schemas in one"
+
+
+def _own_fault(schema: JsonObject) -> str | None:
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind] if "type" in schema else []
+    if any(not isinstance(one, str) or one not in _KNOWN_TYPES for one in kinds):
+        return f"type {kind!r:.60} is unknown"
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and not reference.startswith("#"):
+        return "$ref leads to another document, which is never fetched"
+    required = schema.get("required")
+    if "required" in schema and not (isinstance(required, list) and all(isinstance(one, str) for one in required)):
+        return "required is no list of names"
+    checks: list[tuple[tuple[str, ...], Callable[[Any], bool], str]] = [
+        (_MAPS, lambda value: isinstance(value, dict), "an object"),
+        (_LISTS, lambda value: isinstance(value, list), "a list"),
+    ]
+    for keys, accepts, wanted in checks:
+        for key in keys:
+            if key in schema and not accepts(schema[key]):
+                return f"{key} is not {wanted}"
+    return None
+
+
+def _inner_schemas(schema: JsonObject) -> list[Any]:
+    inner: list[Any] = []
+    for key in _MAPS:
+        inner.extend(schema.get(key, {}).values())
+    for key in _LISTS:
+        inner.extend(schema.get(key, []))
+    for key in _SINGLE:
+        if key in schema:
+            value = schema[key]
+            inner.extend(value if key == "items" and isinstance(value, list) else [value])
+    return inner

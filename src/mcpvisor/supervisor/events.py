@@ -1,0 +1,224 @@
+"""Every event of the supervisor: frozen, in the past tense, and the only way in which others learn what happened.
+
+Log lines, metrics, `explain` and the journal are readers of this one stream. `at` is wall-clock time in seconds since the
+epoch. An event carries data only: no live object, no secret, and no text of a server that was not cut and cleaned before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mcpvisor.supervisor.states import State
+
+CatalogKind = Literal["tools", "resources", "resource_templates", "prompts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What all events have: when it was."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerEvent(Event):
+    """An event of one server."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAdded(ServerEvent):
+    """A server came under supervision."""
+
+    transport: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRemoved(ServerEvent):
+    """A server left supervision; its series and its ring go with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerUpdated(ServerEvent):
+    """A new spec was applied to a server; `fields` are the keys that changed, `change` is a `Change`."""
+
+    change: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStateChanged(ServerEvent):
+    """A server moved to another state, or its reason changed within one.
+
+    `reason` is for people. `next_attempt` is the wall-clock time of the next try by itself, None when there is none.
+    """
+
+    old: State
+    new: State
+    reason: str
+    next_attempt: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRestarted(ServerEvent):
+    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order` and `retry`."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectEnded(ServerEvent):
+    """A try to connect ended; `outcome` is `ready` or the cause of the failure (a closed set)."""
+
+    generation: int
+    outcome: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStarted(ServerEvent):
+    """A process of a stdio server runs."""
+
+    pid: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnded(ServerEvent):
+    """A process of a stdio server is gone and reaped, its group swept.
+
+    Exactly one of `exit_code` and `signal` is set. `seconds` is how long it lived, `wanted` whether we ended it.
+    """
+
+    pid: int
+    generation: int
+    exit_code: int | None
+    signal: int | None
+    seconds: float
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStuck(ServerEvent):
+    """A process hangs in the kernel and was not gone in time after SIGKILL; nobody waits for it any more."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessesSampled(ServerEvent):
+    """What the processes of a server use; sampled every 15 s."""
+
+    processes: int
+    resident_bytes: int
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpened(ServerEvent):
+    """The handshake is done. `era` is `legacy` or `modern`, `implementation` the server's own word for itself, cut.
+
+    `transport` is the one that was settled (`stdio`, `http`, `sse`); empty where it is the one the spec names.
+    """
+
+    generation: int
+    era: str
+    protocol_version: str
+    implementation: str
+    seconds: float
+    transport: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLost(ServerEvent):
+    """A session that stood is gone by no order of ours; `cause` is of a closed set."""
+
+    generation: int
+    cause: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswered(ServerEvent):
+    """A liveness probe was answered after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeMissed(ServerEvent):
+    """A liveness probe was not answered; `misses` in a row out of `allowed`."""
+
+    misses: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogChanged(ServerEvent):
+    """What a server offers differs from what it offered before."""
+
+    kind: CatalogKind
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntryDropped(ServerEvent):
+    """One entry of a list was left out or repaired; the rest of the list stands."""
+
+    kind: CatalogKind
+    entry: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerNotified(ServerEvent):
+    """The server sent a notification that is nobody's answer: resource updates, list changes, log messages.
+
+    `params` are as the server sent them.
+    """
+
+    method: str
+    params: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StderrWritten(ServerEvent):
+    """Lines of a server's stderr, cleaned and cut; `dropped` lines before them were over the rate."""
+
+    lines: tuple[str, ...]
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdoutNoise(ServerEvent):
+    """A line on stdout that is no JSON-RPC message; `excerpt` is cut and cleaned, `count` is the total so far."""
+
+    excerpt: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRefused(ServerEvent):
+    """A message of the server was refused; `reason` is of a closed set: `size`, `values`, `depth`, `syntax`, `rate`."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOrdered(ServerEvent):
+    """An operator gave an order; `who` is how the control socket knows them."""
+
+    order: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansSwept(Event):
+    """Processes of a former run of the daemon were found and ended."""
+
+    count: int

@@ -1,0 +1,115 @@
+"""Owns the reading of a server's lists: all pages, within budgets, and never the same cursor twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+
+from mcpvisor.supervisor.entries import Dropped, judge
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.transports.codec import encode
+
+JsonObject = dict[str, Any]
+Ask = Callable[[str, JsonObject | None], Awaitable[JsonObject]]
+"""Sends one request of a list, by method and params; raises RequestFailed."""
+
+MAX_PAGES: Final = 100
+MAX_ENTRIES: Final = 10_000
+MAX_BYTES: Final = 32 * 1024 * 1024
+LIST_SECONDS: Final = 30.0
+"""How long all pages of one list may take together."""
+
+TRIES: Final = 3
+RETRY_SECONDS: Final = 0.5
+METHOD_NOT_FOUND: Final = -32601
+
+METHODS: Final[dict[CatalogKind, str]] = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resource_templates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+MEMBERS: Final[dict[CatalogKind, str]] = {
+    "tools": "tools",
+    "resources": "resources",
+    "resource_templates": "resourceTemplates",
+    "prompts": "prompts",
+}
+CAPABILITY: Final[dict[CatalogKind, str]] = {
+    "tools": "tools",
+    "resources": "resources",
+    "resource_templates": "resources",
+    "prompts": "prompts",
+}
+
+
+@dataclass(slots=True)
+class Listed:
+    """One list as read: the good entries, what was dropped, and why the reading stopped before the end, if it did."""
+
+    entries: tuple[JsonObject, ...] = ()
+    dropped: list[Dropped] = field(default_factory=list[Dropped])
+    cut: str = ""
+
+
+async def read_list(kind: CatalogKind, ask: Ask) -> Listed:
+    """Read all pages of one list.
+
+    An error on a page is tried again a few times, since servers answer errors while they warm up; "method not found" is an
+    empty list. Raises RequestFailed when the first page cannot be had; a later one only cuts the list.
+    """
+    found: list[Any] = []
+    cut = ""
+    size = 0
+    cursors: set[str] = set()
+    params: JsonObject | None = None
+    with anyio.move_on_after(LIST_SECONDS) as scope:
+        for _ in range(MAX_PAGES):
+            try:
+                page = await _page(METHODS[kind], params, ask)
+            except RequestFailed as failure:
+                if failure.code == METHOD_NOT_FOUND and failure.outcome is Outcome.PEER_ERROR:
+                    break
+                if params is None:
+                    raise
+                cut = f"a later page failed: {failure.message}"
+                break
+            entries = page.get(MEMBERS[kind])
+            for entry in entries if isinstance(entries, list) else []:
+                size += len(encode(entry))
+                if size > MAX_BYTES or len(found) >= MAX_ENTRIES:
+                    cut = f"the list is over {MAX_ENTRIES} entries or {MAX_BYTES} bytes"
+                    break
+                found.append(entry)
+            cursor = page.get("nextCursor")
+            if cut or not isinstance(cursor, str):
+                break
+            if cursor in cursors:
+                cut = "" if cursor == "" else "a cursor came a second time"
+                break
+            cursors.add(cursor)
+            params = {"cursor": cursor}
+        else:
+            cut = f"the list has more than {MAX_PAGES} pages"
+    if scope.cancelled_caught:
+        if params is None:
+            raise RequestFailed(Outcome.TIMEOUT, "list_timeout", f"{METHODS[kind]} took over {LIST_SECONDS:g} s")
+        cut = f"its pages took over {LIST_SECONDS:g} s"
+    kept, dropped = judge(kind, found)
+    return Listed(tuple(kept), dropped, cut)
+
+
+async def _page(method: str, params: JsonObject | None, ask: Ask) -> JsonObject:
+    for attempt in range(TRIES):
+        try:
+            return await ask(method, params)
+        except RequestFailed as failure:
+            warming_up = failure.outcome is Outcome.PEER_ERROR and failure.code != METHOD_NOT_FOUND
+            if not warming_up or attempt == TRIES - 1:
+                raise
+        await anyio.sleep(RETRY_SECONDS * 2**attempt)
+    raise AssertionError("unreachable: the last try returns or raises")

@@ -1,0 +1,135 @@
+"""Owns which era of the protocol a server speaks: how to ask, what counts as an answer, and what is remembered of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+
+from mcpvisor.supervisor import sdk
+from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
+from mcpvisor.supervisor.spec import Era
+from mcpvisor.supervisor.transports.wire import Wire
+
+STDIO_SILENCE: Final = 2.0
+"""Seconds after which a stdio server that does not answer the probe is spoken to in the older era."""
+
+_LEGACY_CODES: Final = frozenset({-32601, -32602, -32600})
+_LEGACY_STATUSES: Final = frozenset({400, 404, 405})
+
+
+class NegotiationFailed(McpvisorError):
+    """The handshake did not come about; `cause` is of the closed set of `WireEnd`, or `era_probe`."""
+
+    def __init__(self, cause: str, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.cause = cause
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(slots=True)
+class EraMemory:
+    """What is known of a server's era; outlives its generations. A verdict is only stored when the server gave it."""
+
+    verdict: Era | None = None
+    skip_probe: bool = False
+    """Whether the last process did not survive the probe, or never answered after it: begin with `initialize`."""
+
+
+def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
+    """Whether a failed probe shows a server of the older era.
+
+    On stdio every error answer does. On HTTP only an answer of the protocol does: timeouts, credentials, limits and faults
+    of the network say nothing of the era.
+    """
+    if failure.outcome is not Outcome.PEER_ERROR:
+        return failure.cause == "not_streamable_http"
+    if stdio:
+        return True
+    data = failure.data
+    status = data.get("http_status") if isinstance(data, dict) else None
+    return failure.code in _LEGACY_CODES or status in _LEGACY_STATUSES
+
+
+async def negotiate(session: ClientSession, wire: Wire, *, era: Era, memory: EraMemory) -> sdk.Handshake:
+    """Make the handshake that the spec or the server's own answers ask for.
+
+    Takes as long as the caller's scope allows. Raises NegotiationFailed.
+    """
+    stdio = wire.kind == "stdio"
+    try:
+        if era is Era.MODERN:
+            return await sdk.discover(session)
+        if era is Era.LEGACY:
+            return await sdk.initialize(session)
+        return await _ask(session, wire, memory, stdio=stdio)
+    except sdk.UnsupportedVersion as error:
+        raise NegotiationFailed("protocol", f"no protocol version in common: {error}") from error
+    except sdk.HandshakeRefused as error:
+        raise NegotiationFailed("protocol", str(error)) from error
+    except MCPError as error:
+        raise _failed(error, wire) from error
+
+
+async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: bool) -> sdk.Handshake:
+    if memory.verdict is Era.LEGACY or memory.skip_probe:
+        try:
+            return await _legacy(session, memory)
+        except sdk.UnsupportedVersion:
+            memory.verdict = None  # the server has been updated: what was remembered stopped working
+    probed = await _probe(session, wire, memory, stdio=stdio)
+    if probed is not None:
+        memory.verdict = Era.MODERN
+        return probed
+    try:
+        return await _legacy(session, memory)
+    except sdk.UnsupportedVersion:
+        # A slow server of the newer era: it had read the probe after all, and answers to that one only.
+        handshake = await sdk.discover(session)
+        memory.verdict = Era.MODERN
+        return handshake
+
+
+async def _legacy(session: ClientSession, memory: EraMemory) -> sdk.Handshake:
+    handshake = await sdk.initialize(session)
+    memory.verdict, memory.skip_probe = Era.LEGACY, False
+    return handshake
+
+
+async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: bool) -> sdk.Handshake | None:
+    """The handshake of the newer era, or None where the server is to be spoken to in the older one."""
+    silence = STDIO_SILENCE if stdio and memory.verdict is not Era.MODERN else None
+    try:
+        with anyio.move_on_after(silence):
+            return await sdk.discover(session)
+        memory.skip_probe = True  # should it stay silent now, the next process is not asked
+    except sdk.UnsupportedVersion:
+        pass  # it answered, and offers older versions only
+    except MCPError as error:
+        failure = _failure_of(error)
+        if stdio and wire.end is not None and wire.end.cause in ("process_exited", "stdout_closed"):
+            memory.skip_probe = True
+            raise NegotiationFailed(
+                "era_probe", "it ended when asked for its era; it is started again and not asked"
+            ) from error
+        if failure is None or not is_legacy_evidence(failure, stdio=stdio):
+            raise
+    return None
+
+
+def _failure_of(error: MCPError) -> RequestFailed | None:
+    cause = error.__cause__
+    return cause if isinstance(cause, RequestFailed) else None
+
+
+def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
+    failure = _failure_of(error)
+    if wire.end is not None:
+        return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s)
+    if failure is None or failure.outcome is Outcome.PEER_ERROR:
+        return NegotiationFailed("protocol", f"the handshake was answered with an error: {error.message}")
+    return NegotiationFailed(failure.cause, failure.message, failure.retry_after_s)

@@ -1,0 +1,50 @@
+"""Owns what a generation needs to open a wire, and what the wire's processes tell it; how is the transports' business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from mcpvisor.supervisor.process.stderr import StderrRing
+from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.transports.exchange import WireHooks
+from mcpvisor.supervisor.transports.wire import Wire
+
+
+class ProcessHooks(Protocol):
+    """What is told of the process behind a wire; every method is quick and free of failure."""
+
+    def process_started(self, pid: int) -> None:
+        """The process runs."""
+        ...
+
+    def process_ended(self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool) -> None:
+        """The process is reaped and nothing is left of what it started; exactly one of `exit_code` and `signal` is given.
+
+        `wanted` is whether we ended it.
+        """
+        ...
+
+    def process_stuck(self, pid: int) -> None:
+        """The process hangs in the kernel and was not gone in time after SIGKILL; nobody waits for it any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """One try to open a wire: for which spec, under which marks, and who is told what."""
+
+    spec: ServerSpec
+    generation: int
+    instance: str
+    """The daemon's instance id, which marks every process it starts."""
+    hooks: WireHooks
+    processes: ProcessHooks
+    stderr: StderrRing
+    """Where the lines go that a process writes on stderr."""
+
+
+Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]
+"""Opens a wire; leaving the context ends it and everything behind it. Raises OpenFailed."""

@@ -1,0 +1,62 @@
+"""Owns the environment of a server's process: what it inherits, what it is given, and what it must never see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE
+from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.spec import StdioLaunch
+
+INHERITED: Final = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),  # what the SDK's own clients pass on
+    *("LANG", "LC_*", "TZ", "TMPDIR", "XDG_*"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("SSL_CERT_*", "NODE_EXTRA_CA_CERTS"),
+)
+"""Names and patterns that every server inherits where the daemon has them."""
+
+WITHHELD: Final = ("NOTIFY_SOCKET", "LISTEN_*", "WATCHDOG_*", "CREDENTIALS_DIRECTORY")
+"""What belongs to the daemon alone: with these a server could speak to systemd in its name, or read its credentials."""
+
+DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The mark that all processes of one generation carry in their environment, so that none of them gets away."""
+
+    instance: str
+    server: str
+    generation: int
+
+    @property
+    def label(self) -> str:
+        """The server and its generation as they stand in `MCPVISOR_SERVER`."""
+        return f"{self.server}:{self.generation}"
+
+
+def child_environment(launch: StdioLaunch, marker: Marker, own: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a server's process; `own` is the daemon's."""
+    wanted = (*INHERITED, *launch.inherit_env)
+    # A value that begins so is an exported shell function: code, not a setting.
+    environment = {k: v for k, v in own.items() if _matches(k, wanted) and not v.startswith("()")}
+    environment.setdefault("PATH", DEFAULT_PATH)
+    environment.update((name, reveal(value)) for name, value in launch.env)
+    environment = {name: value for name, value in environment.items() if not _matches(name, WITHHELD)}
+    environment[INSTANCE_VARIABLE] = marker.instance
+    environment[SERVER_VARIABLE] = marker.label
+    return environment
+
+
+def secrets_of(launch: StdioLaunch) -> list[str]:
+    """The secret values that a server is given, and might repeat on its stderr."""
+    texts = (launch.command, *launch.args, *(value for _, value in launch.env))
+    return [text.reveal() for text in texts if isinstance(text, Secret)]
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,129 @@
+"""Owns what servers write on stderr: always drained, kept as a bounded ring of clean lines, passed on at a bounded rate."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import anyio
+
+from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.secret import MASK
+
+RING_LINES: Final = 200
+LINE_CHARACTERS: Final = 500
+LINES_PER_SECOND: Final = 100
+LINES_BURST: Final = 500
+LAST_LINES: Final = 20
+
+_READ: Final = 65536
+_RAW_LINE: Final = 8192
+"""Bytes of one line that are looked at; the rest of an endless line is skipped."""
+_SHORTEST_SECRET: Final = 6
+"""A shorter value than this would mask ordinary words."""
+_REST_FACTOR: Final = 4
+"""A flood is read a fifth of the time: the pipe holds the writer back, and the neighbours have the rest."""
+
+StderrSink = Callable[[tuple[str, ...], int], None]
+"""Takes a batch of lines, and how many lines before them were over the rate."""
+
+
+class StderrRing:
+    """The newest lines of one server's stderr, across its processes.
+
+    `secrets` are values that are shown masked. `sink` gets every line up to the rate; the ring keeps the newest.
+    """
+
+    def __init__(self, sink: StderrSink, *, secrets: Iterable[str] = ()) -> None:
+        self._sink = sink
+        # Longest first: one may be a part of another.
+        self._secrets = sorted((s.encode() for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+        self._ring: deque[str] = deque(maxlen=RING_LINES)
+        self._partial = b""
+        self._allowance = float(LINES_BURST)
+        self._counted_at: float | None = None
+        self._dropped = 0
+        self.lines = 0
+        """How many lines were written in all."""
+        self.last_write: float | None = None
+        """When something was last written, by `anyio.current_time()`."""
+
+    def tail(self, count: int = RING_LINES) -> list[str]:
+        """The newest lines, oldest first, with the line that has no end yet."""
+        unended = [self._clean(self._partial)] if self._partial else []
+        return [*self._ring, *unended][-count:] if count > 0 else []
+
+    def feed(self, data: bytes, now: float) -> bool:
+        """Take what was written; whether it came faster than the rate."""
+        self.last_write = now
+        first, *rest = data.split(b"\n")
+        head = self._partial + first[: max(0, _RAW_LINE - len(self._partial))]
+        if not rest:
+            self._partial = head
+            return False
+        self._partial = rest[-1][:_RAW_LINE]
+        ended = [head, *rest[:-1]]
+        self.lines += len(ended)
+        lines = [self._clean(line) for line in ended[-RING_LINES:]]  # more would not stay, and cleaning is what costs
+        self._ring.extend(lines)
+        return self._pass_on(lines, len(ended), now)
+
+    def end(self, now: float) -> None:
+        """The writer is gone: what it has left without an end is a line, too."""
+        if self._partial:
+            self.feed(b"\n", now)
+        if self._dropped:  # the last words say why it ended: they go out whatever the rate
+            last = tuple(self.tail(min(self._dropped, LAST_LINES)))
+            self._dropped -= len(last)
+            self._sink(last, self._dropped)
+            self._dropped = 0
+
+    async def drain(self, fd: int) -> None:
+        """Read `fd`, which must be non-blocking, until its end. Fair: a flood is slowed down, not the loop."""
+        while True:
+            await anyio.wait_readable(fd)
+            try:
+                data = os.read(fd, _READ)
+            except BlockingIOError:
+                continue
+            began = time.perf_counter()
+            now = anyio.current_time()
+            if not data:
+                self.end(now)
+                return
+            if self.feed(data, now) or len(data) == _READ:
+                await anyio.sleep((time.perf_counter() - began) * _REST_FACTOR)
+
+    def drain_rest(self, fd: int) -> None:
+        """Take what a dead writer has left in the pipe, up to what a pipe holds."""
+        now = anyio.current_time()
+        try:
+            data = os.read(fd, _READ)
+        except OSError:
+            data = b""
+        if data:
+            self.feed(data, now)
+        self.end(now)
+
+    def _pass_on(self, lines: list[str], ended: int, now: float) -> bool:
+        if self._counted_at is not None:
+            earned = (now - self._counted_at) * LINES_PER_SECOND
+            self._allowance = min(float(LINES_BURST), self._allowance + earned)
+        self._counted_at = now
+        allowed = min(len(lines), int(self._allowance))
+        self._allowance -= allowed
+        dropped, self._dropped = self._dropped + ended - allowed, 0
+        if allowed:
+            self._sink(tuple(lines[-allowed:]), dropped)
+        else:
+            self._dropped = dropped
+        return ended > allowed
+
+    def _clean(self, raw: bytes) -> str:
+        raw = raw[:_RAW_LINE]
+        for secret in self._secrets:
+            raw = raw.replace(secret, MASK.encode())
+        return clean_text(raw.rstrip(b"\r"), LINE_CHARACTERS)

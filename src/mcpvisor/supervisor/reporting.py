@@ -1,0 +1,166 @@
+"""Owns what is told of one server: its events, the newest of them, and the tail of its stderr."""
+
+from __future__ import annotations
+
+import signal as signals
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from mcpvisor.supervisor import events
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.entries import Dropped
+from mcpvisor.supervisor.observer import CallObserver
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.process.stderr import StderrRing
+from mcpvisor.supervisor.spec import ServerSpec, secrets_of
+from mcpvisor.supervisor.transports.exchange import PeerRefusal
+
+JsonObject = dict[str, Any]
+
+HISTORY: Final = 100
+EXCERPT: Final = 120
+METHOD_NOT_FOUND: Final = -32601
+
+_NOT_HISTORY: Final = (events.StderrWritten, events.ServerNotified, events.ProcessesSampled, events.ProbeAnswered)
+"""Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
+
+
+class Reporter:
+    """Turns what wires, processes, probes and lists tell of one server into events."""
+
+    def __init__(self, spec: ServerSpec, bus: EventBus, observer: CallObserver) -> None:
+        self.server = spec.name
+        self.generation = 0
+        """The newest generation; set by the actor when it opens one."""
+        self.history: deque[events.Event] = deque(maxlen=HISTORY)
+        self.ring = StderrRing(self._stderr, secrets=secrets_of(spec))
+        """The newest lines of stderr, over all processes of the server."""
+        self.pid: int | None = None
+        self.last_exit = ""
+        self.on_list_notice: Callable[[str], bool] = lambda _: False
+        """Takes the method of a notification; true when it was one about lists, which has events of its own."""
+        self.on_offer: Callable[[Offer], None] = lambda _: None
+        self._bus = bus
+        self._observer = observer
+        self._counts: Counter[str] = Counter()
+
+    def emit(self, event: events.Event) -> None:
+        """Keep an event for `explain` and hand it to everybody."""
+        if not isinstance(event, _NOT_HISTORY):
+            self.history.append(event)
+        self._bus.emit(event)
+
+    # Of the wire
+
+    def notified(self, method: str, params: JsonObject) -> None:
+        """See `WireHooks`."""
+        self._observer.notification_received(self.server, method)
+        if not self.on_list_notice(method):
+            self._bus.emit(events.ServerNotified(at=time.time(), server=self.server, method=method, params=params))
+
+    async def answer(self, method: str, params: JsonObject, call: int | None) -> JsonObject:
+        """See `WireHooks`: a ping is answered at any time, and what we have not offered is refused, never left unanswered."""
+        del params, call
+        if method == "ping":
+            return {}
+        raise PeerRefusal(METHOD_NOT_FOUND, f"Method not found: {clean_text(method, EXCERPT)}")
+
+    def noise(self, excerpt: bytes) -> None:
+        """See `WireHooks`. Told of rarely: the first few times, then at each power of ten."""
+        self._counts["noise"] += 1
+        count = self._counts["noise"]
+        if count <= 3 or _is_round(count):
+            text = clean_text(excerpt, EXCERPT)
+            self.emit(events.StdoutNoise(at=time.time(), server=self.server, excerpt=text, count=count))
+
+    def refused(self, reason: str, detail: str) -> None:
+        """See `WireHooks`. Every refusal is counted; told of are the first of a kind and each power of ten."""
+        self._observer.message_refused(self.server, reason)
+        self._counts[reason] += 1
+        if _is_round(self._counts[reason]):
+            text = clean_text(detail, EXCERPT * 2)
+            self.emit(events.MessageRefused(at=time.time(), server=self.server, reason=reason, detail=text))
+
+    # Of the process
+
+    def process_started(self, pid: int) -> None:
+        """See `ProcessHooks`."""
+        self.pid = pid
+        self.emit(events.ProcessStarted(at=time.time(), server=self.server, pid=pid, generation=self.generation))
+
+    def process_ended(self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool) -> None:
+        """See `ProcessHooks`."""
+        self.pid = None
+        how = f"killed by {_signal_name(signal)}" if signal is not None else f"exited with code {exit_code}"
+        self.last_exit = f"{how} after {seconds:.1f} s"
+        self.emit(
+            events.ProcessEnded(
+                at=time.time(),
+                server=self.server,
+                pid=pid,
+                generation=self.generation,
+                exit_code=exit_code,
+                signal=signal,
+                seconds=seconds,
+                wanted=wanted,
+            )
+        )
+
+    def process_stuck(self, pid: int) -> None:
+        """See `ProcessHooks`."""
+        self.pid = None
+        self.last_exit = f"process {pid} hangs in the kernel; it was killed and is not waited for"
+        self.emit(events.ProcessStuck(at=time.time(), server=self.server, pid=pid))
+
+    def _stderr(self, lines: tuple[str, ...], dropped: int) -> None:
+        self._bus.emit(events.StderrWritten(at=time.time(), server=self.server, lines=lines, dropped=dropped))
+
+    # Of the probes
+
+    def probe_answered(self, seconds: float) -> None:
+        """See `ProbeReport`."""
+        self.emit(events.ProbeAnswered(at=time.time(), server=self.server, seconds=seconds))
+
+    def probe_missed(self, misses: int, allowed: int) -> None:
+        """See `ProbeReport`."""
+        self.emit(events.ProbeMissed(at=time.time(), server=self.server, misses=misses, allowed=allowed))
+
+    # Of the lists
+
+    def offered(self, offer: Offer, changed: tuple[events.CatalogKind, ...]) -> None:
+        """See `OfferWatcher`."""
+        self.on_offer(offer)
+        for kind in changed:
+            count = len(getattr(offer, kind))
+            self.emit(events.CatalogChanged(at=time.time(), server=self.server, kind=kind, count=count))
+
+    def dropped(self, kind: events.CatalogKind, entries: Iterable[Dropped], cut: str) -> None:
+        """See `OfferWatcher`."""
+        found = [*entries, Dropped("the list", cut)] if cut else list(entries)
+        for one in found[:MAX_DROPS_TOLD]:
+            entry, why = clean_text(one.entry, EXCERPT), clean_text(one.why, EXCERPT * 2)
+            self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=entry, why=why))
+        if len(found) > MAX_DROPS_TOLD:
+            rest = f"{len(found) - MAX_DROPS_TOLD} further entries"
+            why = "dropped too"
+            self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=rest, why=why))
+
+
+MAX_DROPS_TOLD: Final = 20
+"""Dropped entries of one list that are named; the others are counted."""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
+
+
+def _is_round(count: int) -> bool:
+    while count >= 10 and count % 10 == 0:
+        count //= 10
+    return count == 1

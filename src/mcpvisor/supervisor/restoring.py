@@ -1,0 +1,160 @@
+"""Owns what is put back after each new session, and kept in step while it lasts: the lists of what a server offers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import anyio
+
+from mcpvisor.supervisor.entries import Dropped
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, read_list
+from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.supervisor.sdk import Handshake
+
+KINDS: Final[tuple[CatalogKind, ...]] = ("tools", "resources", "resource_templates", "prompts")
+CHANGED: Final[dict[str, tuple[CatalogKind, ...]]] = {
+    "notifications/tools/list_changed": ("tools",),
+    "notifications/prompts/list_changed": ("prompts",),
+    "notifications/resources/list_changed": ("resources", "resource_templates"),
+}
+"""Which lists a notification makes stale."""
+
+SETTLE: Final = 0.1
+"""Seconds for which further notices of the same storm are gathered before a list is read again."""
+
+LIST_RETRY: Final = 5.0
+LIST_RETRY_MAX: Final = 60.0
+LISTEN_RETRY: Final = 1.0
+LISTEN_RETRY_MAX: Final = 60.0
+
+_LISTEN_FILTER: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+
+class OfferWatcher(Protocol):
+    """Who is told what a server offers."""
+
+    def offered(self, offer: Offer, changed: tuple[CatalogKind, ...]) -> None:
+        """The whole offer, and which of its lists differ from before."""
+        ...
+
+    def dropped(self, kind: CatalogKind, entries: Iterable[Dropped], cut: str) -> None:
+        """Entries that were left out or repaired, and why a list was cut short, if it was."""
+        ...
+
+
+Lacking = Callable[[str], None]
+"""Takes what does not work of the lists now; empty when all of it does."""
+
+
+class Restorer:
+    """The offer of one server over all its generations; one generation at a time restores and follows it."""
+
+    def __init__(self, watcher: OfferWatcher) -> None:
+        self.offer: Offer = NOTHING
+        self._watcher = watcher
+        self._dirty: set[CatalogKind] = set()
+        self._woken = anyio.Event()
+        self._failed: dict[CatalogKind, str] = {}
+
+    def notified(self, method: str) -> bool:
+        """Take a notification; True when it was one of a changed list. O(1), however many come."""
+        kinds = CHANGED.get(method)
+        if kinds is None:
+            return False
+        self._dirty.update(kinds)
+        self._woken.set()
+        return True
+
+    def input_schema(self, tool: Any) -> Any:
+        """The input schema of a tool by its own name; None when the server lists no such tool."""
+        return next((entry.get("inputSchema") for entry in self.offer.tools if entry.get("name") == tool), None)
+
+    async def restore(self, handshake: Handshake, ask: Ask) -> str:
+        """Read every list that the server says it has; returns what could not be had, empty when all could."""
+        self._dirty.clear()
+        self._failed.clear()
+        fresh = replace(
+            self.offer,
+            capabilities=handshake.capabilities,
+            server_info=handshake.server_info,
+            instructions=handshake.instructions,
+        )
+        self.offer = fresh
+        await self._read(self._offered_kinds(handshake), ask)
+        return self._lacking()
+
+    async def follow(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
+        """Keep the lists in step with the server until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            if handshake.modern:
+                tasks.start_soon(self._listen, handshake, ask)
+            await self._keep_reading(handshake, ask, lacking)
+
+    async def _keep_reading(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
+        delay = LIST_RETRY
+        while True:
+            if not self._dirty:
+                self._woken = anyio.Event()
+                with anyio.move_on_after(delay if self._failed else None):
+                    await self._woken.wait()
+                self._dirty.update(self._failed)
+            await anyio.sleep(SETTLE)
+            kinds, self._dirty = self._dirty & set(self._offered_kinds(handshake)), set()
+            await self._read([kind for kind in KINDS if kind in kinds], ask)
+            delay = min(delay * 2, LIST_RETRY_MAX) if self._failed else LIST_RETRY
+            lacking(self._lacking())
+
+    async def _read(self, kinds: Iterable[CatalogKind], ask: Ask) -> None:
+        changed: list[CatalogKind] = []
+        for kind in kinds:
+            try:
+                listed = await read_list(kind, ask)
+            except RequestFailed as failure:
+                self._failed[kind] = failure.message
+                continue
+            self._failed.pop(kind, None)
+            if listed.dropped or listed.cut:
+                self._watcher.dropped(kind, listed.dropped, listed.cut)
+            if getattr(self.offer, kind) != listed.entries:
+                self.offer = _with_list(self.offer, kind, listed.entries)
+                changed.append(kind)
+        self._watcher.offered(self.offer, tuple(changed))
+
+    def _lacking(self) -> str:
+        return "; ".join(f"{METHODS[kind]} failed: {why}" for kind, why in sorted(self._failed.items()))
+
+    @staticmethod
+    def _offered_kinds(handshake: Handshake) -> list[CatalogKind]:
+        return [kind for kind in KINDS if CAPABILITY[kind] in handshake.capabilities]
+
+    async def _listen(self, handshake: Handshake, ask: Ask) -> None:
+        """Hold the one stream on which servers of the newer era push; after each gap every list is read again."""
+        delay = LISTEN_RETRY
+        while True:
+            began = anyio.current_time()
+            try:
+                await ask("subscriptions/listen", {"notifications": dict(_LISTEN_FILTER)})
+            except RequestFailed as failure:
+                if failure.outcome is Outcome.PEER_ERROR:
+                    return  # the server pushes nothing: its lists are as they were read
+            delay = LISTEN_RETRY if anyio.current_time() - began > LISTEN_RETRY_MAX else min(delay * 2, LISTEN_RETRY_MAX)
+            await anyio.sleep(delay * (0.5 + 0.5 * random.random()))  # noqa: S311 - jitter, nothing to guess
+            self._dirty.update(self._offered_kinds(handshake))
+            self._woken.set()
+
+
+def _with_list(offer: Offer, kind: CatalogKind, entries: tuple[dict[str, Any], ...]) -> Offer:
+    match kind:
+        case "tools":
+            return replace(offer, tools=entries)
+        case "resources":
+            return replace(offer, resources=entries)
+        case "resource_templates":
+            return replace(offer, resource_templates=entries)
+        case "prompts":
+            return replace(offer, prompts=entries)

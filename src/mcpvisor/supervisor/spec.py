@@ -1,0 +1,224 @@
+"""Owns what is wanted of one server: its spec, and which differences between two specs need a restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Final
+
+from mcpvisor.supervisor.secret import Secret
+
+Text = str | Secret
+"""A string of an entry, secret where a variable or a credential went into it."""
+
+
+class Era(StrEnum):
+    """Which of the protocol's two eras to speak: `auto` asks the server."""
+
+    AUTO = "auto"
+    LEGACY = "legacy"
+    MODERN = "modern"
+
+
+class HttpTransport(StrEnum):
+    """The HTTP transport; `auto` tries Streamable HTTP and falls back to HTTP+SSE where a server knows only that."""
+
+    AUTO = "auto"
+    STREAMABLE_HTTP = "streamable-http"
+    SSE = "sse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLimits:
+    """Limits of a server's processes; None is no limit of ours. `memory` in bytes, `cpu` in whole cores."""
+
+    memory: int | None = None
+    tasks: int | None = None
+    cpu: float | None = None
+    files: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopGraces:
+    """Seconds a process gets after its stdin is closed, and again after SIGTERM, before the next step of the ladder."""
+
+    stdin: float = 2.0
+    term: float = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioLaunch:
+    """How to start a stdio server. `env` is added to the inherited allow-list, `inherit_env` names more to inherit."""
+
+    command: Text
+    args: tuple[Text, ...] = ()
+    env: tuple[tuple[str, Text], ...] = ()
+    inherit_env: tuple[str, ...] = ()
+    cwd: str | None = None
+    limits: ResourceLimits = ResourceLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsTrust:
+    """Which certificates to trust: the system's, and `ca` (a PEM file) beside them or, with `replace`, instead of them."""
+
+    ca: str | None = None
+    replace: bool = False
+    client_cert: str | None = None
+    client_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTarget:
+    """How to reach an HTTP server. `headers` are sent with every request; `bearer` becomes the Authorization header."""
+
+    url: Text
+    transport: HttpTransport = HttpTransport.AUTO
+    headers: tuple[tuple[str, Text], ...] = ()
+    bearer: Secret | None = None
+    tls: TlsTrust = TlsTrust()
+
+
+class RestartRule(StrEnum):
+    """When an ended server is started again."""
+
+    ALWAYS = "always"
+    ON_FAILURE = "on-failure"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intensity:
+    """More than `ends` ends within `within` seconds are a crash loop."""
+
+    ends: int
+    within: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPolicy:
+    """How a server is brought back; all durations in seconds, `intensity` None turns the window off."""
+
+    policy: RestartRule = RestartRule.ALWAYS
+    delay: float = 1.0
+    max_delay: float = 60.0
+    intensity: Intensity | None = Intensity(ends=5, within=60.0)
+    stable_after: float = 60.0
+    crash_loop_retry: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePolicy:
+    """Liveness probes: every `interval` seconds without traffic, `failures` misses in a row replace the session."""
+
+    interval: float = 30.0
+    timeout: float = 5.0
+    failures: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolView:
+    """Which tools of the server are shown. Patterns are shell globs; an empty `allow` allows all, `deny` wins."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec:
+    """The goal for one server. Durations in seconds, sizes in bytes."""
+
+    name: str
+    target: StdioLaunch | HttpTarget
+    enabled: bool = True
+    required: bool = False
+    era: Era = Era.AUTO
+    start_timeout: float = 60.0
+    call_timeout: float = 60.0
+    call_max: float = 900.0
+    wait_ready: float = 5.0
+    drain: float = 30.0
+    stop: StopGraces = StopGraces()
+    concurrency: int = 16
+    queue: int = 64
+    max_message: int = 32 * 1024 * 1024
+    restart: RestartPolicy = RestartPolicy()
+    probe: ProbePolicy = ProbePolicy()
+    trust_hints: bool = False
+    replay_on_session_loss: bool = False
+    tools: ToolView = ToolView()
+    origin: str = field(default="", compare=False)
+    """Where the entry is written, as `file:line`; no part of the goal itself."""
+    shown_name: str = field(default="", compare=False)
+    """The name as its author wrote it, where the rule for names changed it; else empty."""
+
+    @property
+    def transport(self) -> str:
+        """`stdio`, `http` or `sse`, as shown in status and metrics."""
+        if isinstance(self.target, StdioLaunch):
+            return "stdio"
+        return "sse" if self.target.transport is HttpTransport.SSE else "http"
+
+
+def secrets_of(spec: ServerSpec) -> list[str]:
+    """The plain values of every secret in a spec: what must never be shown, wherever a server may write it."""
+    target = spec.target
+    if isinstance(target, StdioLaunch):
+        texts = [target.command, *target.args, *(value for _, value in target.env)]
+    else:
+        texts = [*(value for _, value in target.headers), *([target.bearer] if target.bearer else [])]
+    return [text.reveal() for text in texts if isinstance(text, Secret)]
+
+
+class Change(StrEnum):
+    """What a new spec means for a server that runs under an old one."""
+
+    KEEP = "keep"
+    UPDATE = "update"
+    """Applied in place: no process, session or subscription is touched."""
+    RESTART = "restart"
+    START = "start"
+    STOP = "stop"
+
+
+RESTARTING: Final = frozenset({"name", "target", "era", "max_message"})
+"""The fields whose change cannot be applied to a session that already stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One line of a plan: what happens to a server, and which fields are the reason."""
+
+    server: str
+    change: Change
+    fields: tuple[str, ...] = ()
+
+
+def changed_fields(old: ServerSpec, new: ServerSpec) -> tuple[str, ...]:
+    """The names of the fields in which two specs of one server differ, in the order of the class."""
+    return tuple(f.name for f in fields(ServerSpec) if f.compare and getattr(old, f.name) != getattr(new, f.name))
+
+
+def change_between(old: ServerSpec | None, new: ServerSpec | None) -> PlannedChange:
+    """What to do to get from `old` to `new`; None stands for "no such server".
+
+    Raises ValueError when both are None.
+    """
+    if new is None:
+        if old is None:
+            raise ValueError("a change needs an old or a new spec")
+        return PlannedChange(old.name, Change.STOP)
+    if old is None:
+        return PlannedChange(new.name, Change.START)
+    differing = changed_fields(old, new)
+    if not differing:
+        return PlannedChange(new.name, Change.KEEP)
+    if "enabled" in differing:
+        return PlannedChange(new.name, Change.START if new.enabled else Change.STOP, differing)
+    restart = not RESTARTING.isdisjoint(differing)
+    return PlannedChange(new.name, Change.RESTART if restart else Change.UPDATE, differing)
+
+
+def plan_changes(old: dict[str, ServerSpec], new: dict[str, ServerSpec]) -> list[PlannedChange]:
+    """One line for every server of either side, in name order."""
+    return [change_between(old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys())]

@@ -1,0 +1,51 @@
+"""What one server looks like from outside at one moment; a value, never a live object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcpvisor.supervisor.states import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """A server's actual state beside what is wanted of it. Times are wall-clock seconds since the epoch."""
+
+    name: str
+    state: State
+    reason: str
+    since: float
+    transport: str
+    era: str | None
+    """`legacy` or `modern`; None before the first handshake."""
+    protocol_version: str | None
+    implementation: str
+    pid: int | None
+    generation: int
+    restarts: int
+    next_attempt: float | None
+    required: bool
+    wanted: str
+    """`running`, `stopped` or `disabled`: the goal, beside the state."""
+    wanted_by: str
+    """Who set the goal: `config`, or the operator whose order stands."""
+    in_flight: int
+    queued: int
+    tools: int
+    resources: int
+    resource_templates: int
+    prompts: int
+    stale: bool
+    """Whether the catalog shown is the last known one of a server that is away."""
+    last_exit: str
+    """How the last process ended, in words; empty when none has."""
+    handshake_seconds: float | None
+    subscriptions_wanted: int
+    subscriptions_active: int
+    origin: str
+    shown_name: str
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the server is as it is wanted: ready, or at rest by order."""
+        return self.state is State.READY if self.wanted == "running" else True

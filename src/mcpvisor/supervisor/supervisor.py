@@ -1,0 +1,225 @@
+"""Owns the set of servers: takes what is wanted, and runs one actor for each.
+
+Usable as a library, in any anyio program::
+
+    async with Supervisor() as supervisor:
+        await supervisor.apply(specs)
+        await supervisor.connection("files").request("tools/list", principal=Principal("me"))
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+import anyio.abc
+
+from mcpvisor.supervisor.actor import ServerActor, Shared
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.connection import Connection
+from mcpvisor.supervisor.errors import UnknownServer
+from mcpvisor.supervisor.events import Event
+from mcpvisor.supervisor.lifecycle import Wanted
+from mcpvisor.supervisor.observer import CallObserver, NoObserver
+from mcpvisor.supervisor.opening import Opener
+from mcpvisor.supervisor.process.environment import Marker
+from mcpvisor.supervisor.process.guardian import Guardian
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
+from mcpvisor.supervisor.starts import StartGate
+from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.transports.opening import open_wire
+from mcpvisor.supervisor.usage import sample_usage
+
+PARALLEL_STARTS: Final = 32
+
+
+class Order(StrEnum):
+    """What an operator may order. A stop lasts until the daemon's next start, a disable until an enable."""
+
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+_WANTED: Final[dict[Order, Wanted | None]] = {
+    Order.START: Wanted.RUNNING,
+    Order.ENABLE: Wanted.RUNNING,
+    Order.STOP: Wanted.STOPPED,
+    Order.DISABLE: Wanted.DISABLED,
+    Order.RESTART: None,
+}
+
+
+class Supervisor:
+    """Keeps servers at their declared goal for as long as its context lasts; leaving it ends every one of them."""
+
+    def __init__(
+        self,
+        *,
+        observer: CallObserver | None = None,
+        instance: str | None = None,
+        parallel_starts: int = PARALLEL_STARTS,
+        opener: Opener = open_wire,
+        guarded: bool = True,
+    ) -> None:
+        """`guarded`: a guardian process ends all servers should this process be killed."""
+        self.bus = EventBus()
+        self.instance = instance or secrets.token_hex(8)
+        """Marks every process that is started here, so that none can be lost."""
+        self._shared = Shared(
+            bus=self.bus,
+            observer=observer or NoObserver(),
+            opener=opener,
+            starts=StartGate(parallel_starts),
+            instance=self.instance,
+        )
+        self._actors: dict[str, ServerActor] = {}
+        self._leaving: set[ServerActor] = set()
+        self._stack = AsyncExitStack()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._sampling = anyio.CancelScope()
+        self._guarded = guarded
+
+    async def __aenter__(self) -> Self:
+        if self._guarded:
+            await self._stack.enter_async_context(Guardian(self.instance))
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._tasks.start_soon(self._sample)
+        return self
+
+    async def _sample(self) -> None:
+        with self._sampling:
+            await sample_usage(self.bus, self.instance, self._running)
+
+    def _running(self) -> dict[Marker, int]:
+        reporters = [actor.reporter for actor in self._actors.values()]
+        return {
+            Marker(self.instance, reporter.server, reporter.generation): reporter.pid
+            for reporter in reporters
+            if reporter.pid is not None
+        }
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> bool | None:
+        with anyio.CancelScope(shield=True):
+            await self.close()
+        self._sampling.cancel()
+        try:
+            return await self._stack.__aexit__(kind, value, tb)
+        except BaseExceptionGroup as group:
+            if group.exceptions != (value,):
+                raise
+            return None  # an error of the body leaves as it was, not in a group of one
+
+    async def close(self) -> None:
+        """End every server, all at once, each by its own ladder; returns when nothing is left."""
+        for name in self.names():
+            self._remove(name, "the supervisor is stopping")
+        for gone in [actor.gone for actor in self._leaving]:
+            await gone.wait()
+
+    # What is wanted
+
+    def plan(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+        """What `apply` would do, without doing it."""
+        return plan_changes({name: actor.spec for name, actor in self._actors.items()}, {spec.name: spec for spec in specs})
+
+    async def apply(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+        """Make these the servers; whatever is the same in both stays untouched.
+
+        Returns the whole plan, in name order, once it is what is wanted; waits for no server. A server whose name is still
+        held by a removed one starts when that one is gone entirely.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        plan = self.plan(wanted.values())
+        for planned in plan:
+            spec = wanted.get(planned.server)
+            if spec is None:
+                self._remove(planned.server, "it was removed from the configuration")
+            elif planned.server in self._actors:
+                self._actors[planned.server].apply(spec)
+            else:
+                self._add(spec)
+        return plan
+
+    def _add(self, spec: ServerSpec) -> None:
+        if self._tasks is None:
+            raise RuntimeError("a supervisor is used inside its context")
+        actor = ServerActor(spec, self._shared)
+        self._actors[spec.name] = actor
+        former = [leaving.gone for leaving in self._leaving if leaving.spec.name == spec.name]
+        self._tasks.start_soon(self._run, actor, former)
+
+    async def _run(self, actor: ServerActor, former: list[anyio.Event]) -> None:
+        # Shielded: whoever cancels the supervisor's user must not cut off the orderly end, which is `close`.
+        with anyio.CancelScope(shield=True):
+            for gone in former:
+                await gone.wait()
+            try:
+                await actor.run()
+            finally:
+                self._leaving.discard(actor)
+                actor.gone.set()
+
+    def _remove(self, name: str, reason: str) -> None:
+        actor = self._actors.pop(name)
+        self._leaving.add(actor)
+        actor.remove(reason)
+
+    async def order(self, name: str, order: Order, *, who: str) -> None:
+        """Take an operator's order; returns once it is what is wanted. Raises UnknownServer."""
+        self._actor(name).order(order.value, _WANTED[order], who)
+
+    # What is
+
+    def names(self) -> list[str]:
+        """The servers, in name order."""
+        return sorted(self._actors)
+
+    def connection(self, name: str) -> Connection:
+        """The door to a server. Raises UnknownServer."""
+        return self._actor(name).connection
+
+    def status(self, name: str) -> ServerStatus:
+        """One server as it is now. Raises UnknownServer."""
+        return self._actor(name).status()
+
+    def statuses(self) -> list[ServerStatus]:
+        """All servers as they are now, in name order."""
+        return [self._actors[name].status() for name in self.names()]
+
+    def stderr_tail(self, name: str, lines: int = 50) -> list[str]:
+        """The newest cleaned lines of a server's stderr, oldest first. Raises UnknownServer."""
+        return self._actor(name).reporter.ring.tail(lines)
+
+    def history(self, name: str) -> list[Event]:
+        """The newest events of a server, oldest first. Raises UnknownServer."""
+        return list(self._actor(name).reporter.history)
+
+    async def wait_until(self, name: str, accept: Callable[[ServerStatus], bool]) -> ServerStatus:
+        """Return as soon as `accept` likes the server's status; the caller brings the deadline. Raises UnknownServer."""
+        actor = self._actor(name)
+        while True:
+            status = actor.status()
+            if accept(status):
+                return status
+            changed = anyio.Event()
+            forget = actor.watch(changed.set)
+            try:
+                await changed.wait()
+            finally:
+                forget()
+
+    def _actor(self, name: str) -> ServerActor:
+        try:
+            return self._actors[name]
+        except KeyError:
+            raise UnknownServer(f"no server is named {name!r}; `mcpvisor status` lists them all") from None

@@ -1,0 +1,1 @@
+"""The wires to MCP servers: one JSON-RPC dispatcher for each transport."""

@@ -1,0 +1,193 @@
+"""Owns the address that a wire talks to: the headers of each request, redirects within the origin, cookies."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from mcpvisor.supervisor.errors import SpecError
+from mcpvisor.supervisor.secret import reveal
+from mcpvisor.supervisor.spec import HttpTarget
+from mcpvisor.supervisor.transports.address import Address, join_address
+from mcpvisor.supervisor.transports.cookies import CookieJar
+from mcpvisor.supervisor.transports.http_connection import ConnectionBroken, HttpConnection
+from mcpvisor.supervisor.transports.http_outcome import MAX_ERROR_BODY
+from mcpvisor.supervisor.transports.http_pool import HttpPool
+from mcpvisor.supervisor.transports.http_response import Head, ResponseRefused
+
+MAX_REDIRECTS: Final = 5
+
+_REDIRECTS: Final = frozenset({301, 302, 307, 308})
+_OURS: Final = frozenset(
+    {
+        "accept-encoding", "connection", "content-length", "cookie", "expect", "keep-alive", "last-event-id",
+        "mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+"""Headers that an entry cannot set: the connection or the protocol depends on them."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
+
+
+class RedirectRefused(Exception):
+    """A redirect that must not be followed; the text names the address."""
+
+
+class Response:
+    """A response whose head has come; a context manager that ends the exchange, whole or in the middle."""
+
+    def __init__(self, head: Head, connection: HttpConnection, pool: HttpPool) -> None:
+        self.head = head
+        self._connection = connection
+        self._pool = pool
+        self._is_ours = True
+
+    def detach(self) -> None:
+        """Leave the end of the exchange to whoever calls `release`; the context manager no longer does it."""
+        self._is_ours = False
+
+    async def release(self) -> None:
+        """End the exchange: the connection goes back to the pool, or is closed where its response is not read to the end."""
+        await self._pool.give_back(self._connection)
+
+    async def chunk(self) -> bytes:
+        """Some bytes of the body, decoded; empty at its end. Raises ConnectionBroken and ResponseRefused."""
+        return await self._connection.chunk()
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body of at most `limit` bytes. Raises ConnectionBroken and ResponseRefused."""
+        return await self._connection.body(limit)
+
+    async def error_body(self) -> bytes:
+        """What there is of the body of a refusal; empty where it is too big or broken, which changes nothing."""
+        try:
+            return await self._connection.body(MAX_ERROR_BODY)
+        except (ConnectionBroken, ResponseRefused):
+            return b""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is not None:
+            await self._connection.aclose()
+        elif self._is_ours:
+            await self.release()
+
+
+class Endpoint:
+    """Sends requests to where the server is, which a redirect may have taught it."""
+
+    def __init__(self, address: Address, target: HttpTarget, pool: HttpPool) -> None:
+        self.address = address
+        self._own = spec_headers(target)
+        self._pool = pool
+        self._jar = CookieJar()
+        self._heads: dict[tuple[str, str], str] = {}
+        self.standing: dict[str, str] = {}
+        """Headers of the session, sent with each request: its id and its protocol version."""
+
+    async def open(
+        self, verb: str, body: bytes, headers: Mapping[str, str], *, repeatable: bool, address: Address | None = None
+    ) -> Response:
+        """Send a request and return its response; redirects within the origin are followed and remembered.
+
+        `repeatable` says whether it may be written twice when a kept connection turns out closed. Raises DialFailed,
+        ConnectionBroken, ResponseRefused and RedirectRefused.
+        """
+        where = address or self.address
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._once(where, verb, body, headers, repeatable)
+            head = response.head
+            if head.cookies:
+                self._jar.store(head.cookies, where.path, time.time())
+            if head.status not in _REDIRECTS or "location" not in head.headers:
+                return response
+            async with response:
+                await response.error_body()
+            where = redirected(where, head.headers["location"])
+            if address is None:
+                self.address = where
+        raise RedirectRefused(f"more than {MAX_REDIRECTS} redirects, the last one to {where}: write the final address as url")
+
+    async def _once(self, where: Address, verb: str, body: bytes, headers: Mapping[str, str], repeatable: bool) -> Response:
+        request = self._request(where, verb, body, headers)
+        connection = await self._pool.take()
+        try:
+            return Response(await connection.ask(request), connection, self._pool)
+        except ConnectionBroken as broken:
+            await connection.aclose()
+            if broken.answered or not connection.served or not repeatable:
+                raise
+        except BaseException:
+            await connection.aclose()
+            raise
+        connection = await self._pool.take(fresh=True)
+        try:
+            return Response(await connection.ask(request), connection, self._pool)
+        except BaseException:
+            await connection.aclose()
+            raise
+
+    def _request(self, where: Address, verb: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        head = self._heads.get((verb, where.path))
+        if head is None:
+            head = f"{verb} {where.path} HTTP/1.1\r\n"
+            for name, value in {"host": where.origin.authority, **self._own}.items():
+                if verb == "POST" or name != "content-type":
+                    head += f"{name}: {value}\r\n"
+            self._heads[verb, where.path] = head
+        # One line for each name: servers refuse requests that say their routing headers twice.
+        varying = {**self.standing, **{name.lower(): value for name, value in headers.items()}} if headers else self.standing
+        for name, value in varying.items():
+            if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+                raise ValueError(f"header {name!r} cannot be sent: it holds a line break or a control character")
+            head += f"{name}: {value}\r\n"
+        cookie = self._jar.header(where.path, time.time())
+        if cookie:
+            head += f"cookie: {cookie}\r\n"
+        if verb == "POST":
+            head += f"content-length: {len(body)}\r\n"
+        return head.encode() + b"\r\n" + body
+
+
+def redirected(base: Address, location: str) -> Address:
+    """Where a redirect leads, if it stays within the origin. Raises RedirectRefused, which names the address."""
+    target = join_address(base, location)
+    if target is None:
+        raise RedirectRefused(f"a redirect to {location[:200]!r}, which is no http address")
+    if target.origin != base.origin:
+        # Another host would see the credentials, and http would show them to everybody on the way.
+        raise RedirectRefused(
+            f"a redirect from {base} to {target}, which is another origin and is not followed: write it as url if it is right"
+        )
+    return target
+
+
+def spec_headers(target: HttpTarget) -> dict[str, str]:
+    """The headers of an entry beside our own; names in lower case. Raises SpecError, which names the header."""
+    headers = {
+        "user-agent": "mcpvisor",
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+    }
+    for name, text in target.headers:
+        value = reveal(text).strip()
+        if not _TOKEN.fullmatch(name):
+            raise SpecError(f"headers: {name!r} is no valid header name")
+        if not _VALUE.fullmatch(value):
+            raise SpecError(f"headers.{name}: the value holds a line break or a control character: remove it")
+        if name.lower() in _OURS:
+            raise SpecError(f"headers.{name}: is set by mcpvisor itself: remove it")
+        headers[name.lower()] = value
+    if target.bearer is not None:
+        token = target.bearer.reveal().strip()
+        if not _VALUE.fullmatch(token):
+            raise SpecError("auth.token: holds a line break or a control character: remove it")
+        headers["authorization"] = f"Bearer {token}"
+    return headers

@@ -1,0 +1,98 @@
+"""Owns the parsing of `text/event-stream` by the rules of the WHATWG (HTML, section 9.2.6): incremental and bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from mcpvisor.supervisor.transports.codec import Unreadable
+
+MAX_ID: Final = 1024
+"""Characters of an event id that is kept; it goes back to the server in a header."""
+
+_FIELDS: Final = 64 * 1024
+"""Room for field names, ids and keep-alive comments beside the data of one event."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """One event; `data` may be empty (keep-alives and priming events), which is for the reader to skip."""
+
+    name: str
+    data: bytes
+
+
+class EventStream:
+    """Turns the bytes of one stream into events.
+
+    `limit` is the most data of one event; an endless line, endless comments and an endless event are all found by one
+    count: the bytes since the last event.
+    """
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._tail = bytearray()
+        self._after_cr = False
+        self._first_line = True
+        self._since_event = 0
+        self._name = ""
+        self._data: list[bytes] = []
+        self._id: str | None = None
+        self.last_id = ""
+        """The id to resume from: that of the last event that was complete."""
+        self.retry_ms: int | None = None
+        """How long the server wants us to wait before the stream is opened again."""
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """The events that are complete with these bytes. Raises Unreadable, after which the stream is of no use."""
+        self._since_event += len(data)
+        if self._after_cr and data:
+            data = data[1:] if data.startswith(b"\n") else data
+            self._after_cr = False
+        if b"\r" in data:
+            self._after_cr = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = data.split(b"\n")
+        events: list[StreamEvent] = []
+        if lines:
+            lines[0] = bytes(self._tail) + lines[0] if self._tail else lines[0]
+            self._tail = bytearray()
+            events.extend(event for line in lines if (event := self._line(line)) is not None)
+        self._tail += rest
+        if self._since_event > self._limit + _FIELDS:
+            raise Unreadable("size", f"more than {self._limit + _FIELDS} bytes of an event stream without an event")
+        return events
+
+    def _line(self, line: bytes) -> StreamEvent | None:
+        if self._first_line:
+            self._first_line = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+        elif field == b"event":
+            self._name = value.decode("utf-8", "replace")
+        elif field == b"id":
+            if b"\0" not in value and len(value) <= MAX_ID:
+                self._id = value.decode("utf-8", "replace")
+        elif field == b"retry" and value.isdigit() and len(value) < 10:
+            self.retry_ms = int(value)
+        return None
+
+    def _dispatch(self) -> StreamEvent | None:
+        if self._id is not None:
+            self.last_id = self._id
+        name, self._name = self._name or "message", ""
+        if not self._data:
+            return None
+        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        self._data = []
+        if len(data) > self._limit:
+            raise Unreadable("size", f"an event of {len(data)} bytes is over the limit of {self._limit}")
+        self._since_event = 0
+        return StreamEvent(name, data)

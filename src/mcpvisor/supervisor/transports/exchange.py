@@ -1,0 +1,257 @@
+"""Owns what is in flight on one wire: one id space, one table of pending requests, and where each incoming message goes.
+
+Nothing here does I/O: a wire feeds received bytes in, and sends what it is told to send.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import anyio
+
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.transports.codec import Unreadable, decode
+from mcpvisor.supervisor.transports.intake import Intake
+
+JsonObject = dict[str, Any]
+ProgressSink = Callable[[JsonObject], None]
+"""Takes the params of each `notifications/progress` of one request, in order, at once."""
+
+_ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
+_EXCERPT: Final = 200
+
+
+class WireHooks(Protocol):
+    """What a wire tells the generation that owns it. All but `answer` are called on the receive path and must be quick."""
+
+    def notified(self, method: str, params: JsonObject) -> None:
+        """A notification that belongs to no pending request."""
+        ...
+
+    def answer(self, method: str, params: JsonObject, call: int | None) -> Awaitable[JsonObject]:
+        """The result for a request of the server; raises `PeerRefusal`. `call` is our request it came within, if known."""
+        ...
+
+    def noise(self, excerpt: bytes) -> None:
+        """Bytes on the wire that are no JSON-RPC message."""
+        ...
+
+    def refused(self, reason: str, detail: str) -> None:
+        """A message was refused: `size`, `values`, `depth`, `syntax`, `rate`."""
+        ...
+
+
+class PeerRefusal(Exception):
+    """The JSON-RPC error with which a request of the server is answered."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """One request of ours that has no answer yet."""
+
+    id: int
+    method: str
+    on_progress: ProgressSink | None
+    done: anyio.Event = field(default_factory=anyio.Event)
+    result: JsonObject | None = None
+    failure: RequestFailed | None = None
+    on_done: Callable[[], None] | None = None
+    """Called once when the request is settled; wakes a wire that waits for something else than `done`."""
+
+    def settle(self, result: JsonObject) -> None:
+        if not self.done.is_set():
+            self.result = result
+            self._end()
+
+    def fail(self, failure: RequestFailed) -> None:
+        if not self.done.is_set():
+            self.failure = failure
+            self._end()
+
+    def _end(self) -> None:
+        self.done.set()
+        if self.on_done is not None:
+            self.on_done()
+
+    async def outcome(self) -> JsonObject:
+        """Wait for the answer. Raises RequestFailed."""
+        await self.done.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.result if self.result is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRequest:
+    """A request of the server that has to be answered under `id`, the server's own."""
+
+    id: str | int
+    method: str
+    params: JsonObject
+    call: int | None
+
+
+class Exchange:
+    """The requests in flight on one wire, and the sorting of what comes in."""
+
+    def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
+        self._hooks = hooks
+        self._max_message = max_message
+        self._last_id = 0
+        self._pending: dict[int, Pending] = {}
+        self.intake = Intake(lambda detail: hooks.refused("rate", detail))
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def open(self, method: str, on_progress: ProgressSink | None = None) -> Pending:
+        """A pending request under a fresh id; ids are never used twice on a wire."""
+        self._last_id += 1
+        pending = Pending(self._last_id, method, on_progress)
+        self._pending[pending.id] = pending
+        return pending
+
+    def close(self, pending: Pending) -> None:
+        """Forget a request: what still comes for it is late and is dropped."""
+        self._pending.pop(pending.id, None)
+
+    def fail_all(self, failure: Callable[[Pending], RequestFailed]) -> None:
+        """End every pending request, each with a failure of its own."""
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            one.fail(failure(one))
+
+    def receive(self, data: bytes, within: Pending | None = None) -> list[PeerRequest]:
+        """Take one JSON text off the wire; `within` is the request in whose answer it came, where the wire knows.
+
+        Returns the server's requests in it, for the wire to answer. Never raises for what a server sends.
+        """
+        try:
+            value = decode(data, max_bytes=self._max_message)
+        except Unreadable as error:
+            self.unreadable(data, error, within)
+            return []
+        messages: list[Any] = value if isinstance(value, list) else [value]  # an array: batches of revision 2025-03-26
+        if not messages:
+            self.intake.admits()
+        return [request for message in messages if (request := self._sort(message, data, within)) is not None]
+
+    def unreadable(self, data: bytes, error: Unreadable, within: Pending | None = None) -> None:
+        """Fail the request that a refused message was the answer to, where that can be told; `data` may be cut."""
+        if error.reason == "syntax" and not _looks_like_a_message(data) and within is None:
+            self._noise(data)
+            return
+        if self.intake.admits():
+            self._hooks.refused(error.reason, str(error))
+        pending = within if within is not None else self._owner_of(data)
+        if pending is not None:
+            self._settle_failed(
+                pending,
+                RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", f"the server's answer was refused: {error}"),
+            )
+
+    def _owner_of(self, data: bytes) -> Pending | None:
+        """The one pending request whose id stands in a message that cannot be parsed; None where that is ambiguous."""
+        near_ends = data[:4096] + data[-4096:]
+        named = {int(found) for found in _ID_IN_TEXT.findall(near_ends)} & self._pending.keys()
+        if len(named) == 1:
+            return self._pending[named.pop()]
+        return next(iter(self._pending.values())) if not named and len(self._pending) == 1 else None
+
+    def _sort(self, message: Any, data: bytes, within: Pending | None) -> PeerRequest | None:
+        if not isinstance(message, dict):
+            self._noise(data)
+            return None
+        method = message.get("method")
+        if isinstance(method, str):
+            params = message.get("params")
+            return self._sort_method(message, method, params if isinstance(params, dict) else {}, within)
+        if "result" in message or "error" in message:
+            self._sort_answer(message, within)
+        else:
+            self._noise(data)
+        return None
+
+    def _noise(self, data: bytes) -> None:
+        if self.intake.admits():
+            self._hooks.noise(data[:_EXCERPT])
+
+    def _sort_method(self, message: JsonObject, method: str, params: JsonObject, within: Pending | None) -> PeerRequest | None:
+        if not self.intake.admits(method):
+            return None
+        if "id" not in message:
+            if method == "notifications/progress":
+                self._progress(params)
+            else:
+                self._hooks.notified(method, params)
+            return None
+        peer_id = message["id"]
+        if isinstance(peer_id, bool) or not isinstance(peer_id, str | int):
+            self._hooks.refused("syntax", f"a request {method!r} of the server has no usable id")
+            return None
+        return PeerRequest(peer_id, method, params, within.id if within else None)
+
+    def _progress(self, params: JsonObject) -> None:
+        pending = self._find(params.get("progressToken"))
+        if pending is not None and pending.on_progress is not None:
+            pending.on_progress(params)
+
+    def _sort_answer(self, message: JsonObject, within: Pending | None) -> None:
+        pending = self._find(message.get("id"))
+        error = message.get("error")
+        if pending is None and message.get("id") is None and error is not None:
+            # An error without an id can only mean the request it came with, or the only one there is.
+            pending = within or (next(iter(self._pending.values())) if len(self._pending) == 1 else None)
+        if pending is None:
+            self.intake.admits()
+            return
+        if error is not None:
+            self._settle_failed(pending, peer_error(error))
+            return
+        result = message.get("result")
+        if isinstance(result, dict):
+            self.close(pending)
+            pending.settle(result)
+        else:
+            self._settle_failed(
+                pending,
+                RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", "the server's result is no object"),
+            )
+
+    def _settle_failed(self, pending: Pending, failure: RequestFailed) -> None:
+        self.close(pending)
+        pending.fail(failure)
+
+    def _find(self, peer_id: Any) -> Pending | None:
+        """The request of an id as servers return it: the number, or its text (field case: ids come back as text)."""
+        if isinstance(peer_id, str):
+            peer_id = int(peer_id) if peer_id.isdecimal() and len(peer_id) < 16 else None
+        if isinstance(peer_id, bool) or not isinstance(peer_id, int):
+            return None
+        return self._pending.get(peer_id)
+
+
+def peer_error(error: Any) -> RequestFailed:
+    """The failure for a JSON-RPC error member, however odd the server made it."""
+    body: JsonObject = error if isinstance(error, dict) else {"message": str(error)}
+    code = body.get("code")
+    return RequestFailed(
+        Outcome.PEER_ERROR,
+        "error_answer",
+        str(body.get("message") or "the server gave no message"),
+        code=code if isinstance(code, int) and not isinstance(code, bool) else -32603,
+        data=body.get("data"),
+    )
+
+
+def _looks_like_a_message(data: bytes) -> bool:
+    """Whether broken JSON was meant as JSON-RPC: it decides between `noise` (a banner) and `refused` (a lost answer)."""
+    return b'"jsonrpc"' in data[:4096] or b'"jsonrpc"' in data[-4096:]

@@ -1,0 +1,229 @@
+"""Owns the Streamable HTTP wire: one session, each request a POST of its own, and the push stream beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.transports.address import Address
+from mcpvisor.supervisor.transports.codec import Unreadable, encode
+from mcpvisor.supervisor.transports.dial import DialFailed
+from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
+from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
+from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, ProgressSink, WireHooks
+from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
+from mcpvisor.supervisor.transports.http_outcome import Meaning, Verdict, is_session_error, judge, session_lost
+from mcpvisor.supervisor.transports.http_pool import HttpPool
+from mcpvisor.supervisor.transports.http_response import ResponseRefused
+from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of
+from mcpvisor.supervisor.transports.push import PushState, PushStream
+from mcpvisor.supervisor.transports.wire import WireEnd
+
+SESSION_HEADER: Final = "mcp-session-id"
+VERSION_HEADER: Final = "mcp-protocol-version"
+
+DELETE_SECONDS: Final = 2.0
+DRAIN_SECONDS: Final = 1.0
+"""How long a stream that has brought its answer may take to end, before its connection is closed instead of kept."""
+
+
+class HttpWire(PostingWire):
+    """A wire over Streamable HTTP.
+
+    When the session is lost the wire ends for new requests (`end`, `ended`); those in flight have answers of their own to
+    come and end by themselves. `run` returns once the last of them has; cancelling it fails what is left.
+    """
+
+    kind = "http"
+
+    def __init__(self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int) -> None:
+        super().__init__(hooks, endpoint, pool, max_message=max_message)
+        self._session: str | None = None
+        self._is_modern = False
+        self._settled = anyio.Event()
+        self._empty = anyio.Event()
+        self.push_stream = PushStream(self, limit=max_message)
+
+    @property
+    def push(self) -> PushState:
+        """How the push stream stands; `none` in the modern era, where there is no such thing."""
+        return self.push_stream.state
+
+    @property
+    def push_reason(self) -> str:
+        """Why the push stream stands so, in words."""
+        return self.push_stream.reason
+
+    @property
+    def address(self) -> Address:
+        """Where requests go now: redirects have been followed."""
+        return self._endpoint.address
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None,
+        *,
+        on_progress: ProgressSink | None = None,
+        headers: Mapping[str, str] | None = None,
+        cancellable: bool = True,
+    ) -> JsonObject:
+        try:
+            return await super().request(method, params, on_progress=on_progress, headers=headers, cancellable=cancellable)
+        finally:
+            if self.end is not None and not self.in_flight:
+                self._empty.set()
+
+    def negotiated(self, protocol_version: str, *, modern: bool) -> None:
+        self._is_modern = modern
+        self._endpoint.standing[VERSION_HEADER] = protocol_version
+        if modern:
+            self._session = None
+            self._endpoint.standing.pop(SESSION_HEADER, None)
+        self._settled.set()
+
+    def finish(self, end: WireEnd) -> None:
+        first = self.end or end
+        self.end = first
+        self.ended.set()
+        if end.cause != "session_lost":  # each request in flight has an answer of its own; closing the wire fails them
+            self._exchange.fail_all(lambda _: self._maybe_executed(first))
+            self._exchange.intake.close()
+        if not self.in_flight:
+            self._empty.set()
+
+    async def close(self) -> None:
+        """End the session at the server, within 2 s; what the server says to that is of no interest."""
+        if self._session is None or (self.end is not None and self.end.cause == "session_lost"):
+            return
+        with anyio.CancelScope(shield=True), anyio.move_on_after(DELETE_SECONDS):
+            try:
+                async with await self._endpoint.open("DELETE", b"", NO_HEADERS, repeatable=True) as response:
+                    await response.error_body()
+            except (DialFailed, ConnectionBroken, ResponseRefused, RedirectRefused):
+                return  # a session that cannot be ended in order runs out at the server
+
+    # What goes out
+
+    async def _ask(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
+        session = self._session
+        async with await self._post(body, headers, pending.method) as response:
+            is_success = 200 <= response.head.status < 300
+            if is_success:
+                self._learn_session(response, pending)
+            if is_success and response.head.content_type == "text/event-stream":
+                await self._read_stream(response, pending, session)
+                return
+            data = await (response.body(self._max_message) if is_success else response.error_body())
+        verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
+        self._note_loss(verdict, session)
+        if verdict.failure is not None:
+            raise verdict.failure
+        self._take_answer(data, pending)
+        if not pending.done.is_set():
+            text = f"the answer to {pending.method} holds no response to it"
+            raise RequestFailed(Outcome.MAYBE_EXECUTED, Meaning.NO_ANSWER.value, text)
+
+    async def _read_stream(self, response: Response, pending: Pending, session: str | None) -> None:
+        def take(event: StreamEvent) -> None:
+            if session is not None and is_session_error(event.data):
+                lost = Verdict(Meaning.SESSION_LOST, session_lost(response.head.status))
+                self._note_loss(lost, session)
+                raise session_lost(response.head.status)
+            if event.data and event.name == "message":
+                self._take_answer(event.data, pending)
+
+        stream = EventStream(limit=self._max_message)
+        while not pending.done.is_set():
+            chunk = await response.chunk()
+            if not chunk:
+                text = f"the event stream ended without the answer to {pending.method}"
+                raise RequestFailed(Outcome.MAYBE_EXECUTED, "stream_failed", text)
+            try:
+                events = stream.feed(chunk)
+            except Unreadable as error:
+                raise ResponseRefused(error.reason, str(error)) from error
+            await self._take_events(events, take)
+        if self._tasks is not None:
+            response.detach()
+            self._tasks.start_soon(self._drain, response)
+
+    @staticmethod
+    async def _drain(response: Response) -> None:
+        """Read a stream to its end, so that its connection can be used again."""
+        try:
+            with anyio.move_on_after(DRAIN_SECONDS):
+                while await response.chunk():
+                    pass
+        except (ConnectionBroken, ResponseRefused):
+            pass  # the answer is in; the connection is closed for it
+        finally:
+            await response.release()
+
+    async def _cancel(self, pending: Pending) -> None:
+        # In the modern era the end of the POST, which has just happened, is the cancellation.
+        if self._settled.is_set() and not self._is_modern:
+            await self.notify("notifications/cancelled", {"requestId": pending.id, "reason": "the caller has withdrawn it"})
+
+    async def _send(self, message: JsonObject) -> None:
+        session = self._session
+        try:
+            with anyio.move_on_after(NOTE_SECONDS), self._faults():
+                async with await self._post(encode(message), NO_HEADERS, None) as response:
+                    data = await response.error_body()
+                self._note_loss(judge(reply_of(response, data, None, session_sent=session is not None)), session)
+        except RequestFailed:
+            return  # what went wrong is marked already, and a notification has nobody to tell
+
+    # What comes in
+
+    def _learn_session(self, response: Response, pending: Pending) -> None:
+        named = response.head.headers.get(SESSION_HEADER, "")
+        if not named or self._is_modern or (self._session is None and pending.method != "initialize"):
+            return
+        if not (named.isascii() and named.isprintable() and len(named) <= 1024):
+            raise ResponseRefused("syntax", "the session id of the server is no visible ASCII")
+        self._session = named
+        self._endpoint.standing[SESSION_HEADER] = named
+
+    def _note_loss(self, verdict: Verdict, session: str | None) -> None:
+        # An answer to an id that was replaced meanwhile says nothing about the present one.
+        if verdict.meaning is Meaning.SESSION_LOST and session == self._session:
+            detail = verdict.failure.message if verdict.failure else "the session is gone"
+            self.finish(WireEnd(cause="session_lost", detail=detail))
+
+    async def _pump(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pool.reap)
+            async with anyio.create_task_group() as pushing:
+                pushing.start_soon(self._run_push)
+                await self.ended.wait()
+                pushing.cancel_scope.cancel()
+            await self._empty.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _run_push(self) -> None:
+        await self._settled.wait()
+        if not self._is_modern:
+            await self.push_stream.run()
+
+    # What the push stream needs
+
+    async def open_push(self, headers: Mapping[str, str]) -> Response:
+        """Send the GET of the push stream."""
+        return await self._endpoint.open("GET", b"", headers, repeatable=True)
+
+    async def push_events(self, events: list[StreamEvent]) -> None:
+        """Sort what came on the push stream; keep-alives are skipped."""
+        await self._take_events(events, self._take_pushed)
+
+    def _take_pushed(self, event: StreamEvent) -> None:
+        if event.data and event.name == "message":
+            self._received(event.data)
+
+    def push_refused(self, reason: str, detail: str) -> None:
+        """Tell that the push stream was cut."""
+        self._hooks.refused(reason, detail)

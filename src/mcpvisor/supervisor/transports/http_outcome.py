@@ -1,0 +1,252 @@
+"""Owns the one table that says what an HTTP response means for the request it answers. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final
+
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.transports.codec import Unreadable, decode
+from mcpvisor.supervisor.transports.exchange import peer_error
+
+EXCERPT: Final = 200
+"""Characters of a foreign body that are shown."""
+
+MAX_ERROR_BODY: Final = 64 * 1024
+"""Bytes that are read of the body of a refusal."""
+
+MAX_RETRY_AFTER: Final = 86_400.0
+
+REPEATABLE: Final = frozenset(
+    {
+        "initialize", "ping", "server/discover", "tools/list", "resources/list", "resources/templates/list",
+        "prompts/list", "resources/read", "prompts/get", "completion/complete", "resources/subscribe",
+        "resources/unsubscribe", "logging/setLevel",
+    }
+)  # fmt: skip
+"""Methods that may be written again when their connection turns out closed before a byte of the answer came."""
+
+_METHOD_NOT_FOUND: Final = -32601
+_NOT_STREAMABLE: Final = frozenset({400, 404, 405})
+
+_SESSION_GONE: Final = re.compile(
+    r"(no valid|invalid|unknown|expired|missing|bad) session"
+    r"|session\b.{0,60}\b(not found|not exist|invalid|not valid|expired|terminated|closed|unknown|missing|required)"
+    r"|(server|session) not initialized",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Spellings of a lost session. Only looked for where a session id was sent; a status of 404 needs none of them."""
+
+
+class Meaning(StrEnum):
+    """What a response is."""
+
+    ANSWERED = "answered"
+    """A JSON text to be sorted: it holds the answer, or should."""
+    STREAM = "stream"
+    """An event stream that is to bring the answer."""
+    ACCEPTED = "accepted"
+    """A message that gets no answer has arrived."""
+    SESSION_LOST = "session_lost"
+    AUTH = "auth"
+    BUSY = "busy"
+    NOT_FOUND = "not_found"
+    NOT_STREAMABLE_HTTP = "not_streamable_http"
+    """`initialize` was refused the way servers of the old HTTP+SSE transport do it."""
+    REFUSED = "http_refused"
+    """Another status of the 4xx kind."""
+    REDIRECT = "redirect"
+    """A redirect that leads nowhere: those that are followed never come here."""
+    SERVER_ERROR = "server_error"
+    NOT_MCP = "not_mcp"
+    NO_ANSWER = "no_answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The facts of one response, and of the message it answers."""
+
+    status: int
+    content_type: str = ""
+    """Media type in lower case, without parameters."""
+    body: bytes = b""
+    """Empty for an event stream; may be cut for a refusal."""
+    method: str | None
+    """The method of the request; None for a notification or an answer of ours."""
+    request_id: int | None = None
+    session_sent: bool = False
+    retry_after: str = ""
+    www_authenticate: str = ""
+    now: float = 0.0
+    """Wall-clock seconds, for a `Retry-After` that is a date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a response means; `failure` is what the request ends with, None where there is more to read."""
+
+    meaning: Meaning
+    failure: RequestFailed | None = None
+
+
+def judge(reply: Reply) -> Verdict:
+    """The meaning of a response."""
+    if 200 <= reply.status < 300:
+        return _judge_success(reply)
+    error = _rpc_error(reply)
+    if reply.status in (401, 403):
+        return _failed(Meaning.AUTH, Outcome.NOT_SENT, reply, error)
+    if _says_session_lost(reply, error):
+        return Verdict(Meaning.SESSION_LOST, session_lost(reply.status))
+    retry_after = parse_retry_after(reply.retry_after, reply.now)
+    if reply.status == 429 or (reply.status == 503 and retry_after is not None):
+        return _failed(Meaning.BUSY, Outcome.NOT_SENT, reply, error, retry_after)
+    if error is not None and (reply.status < 500 or error.get("id") == reply.request_id):
+        return Verdict(Meaning.ANSWERED, _answered_error(reply, error))
+    if reply.status >= 500:
+        return _failed(Meaning.SERVER_ERROR, Outcome.MAYBE_EXECUTED, reply, error, retry_after)
+    if 300 <= reply.status < 400:
+        return _failed(Meaning.REDIRECT, Outcome.REJECTED, reply, error)
+    if reply.method == "initialize" and reply.status in _NOT_STREAMABLE:
+        return _failed(Meaning.NOT_STREAMABLE_HTTP, Outcome.NOT_SENT, reply, error)
+    return _failed(Meaning.NOT_FOUND if reply.status == 404 else Meaning.REFUSED, Outcome.PEER_ERROR, reply, error)
+
+
+def _judge_success(reply: Reply) -> Verdict:
+    if reply.method is None:
+        return Verdict(Meaning.ACCEPTED)
+    if reply.content_type == "text/event-stream":
+        return Verdict(Meaning.STREAM)
+    if not reply.body.strip():
+        return _failed(Meaning.NO_ANSWER, Outcome.MAYBE_EXECUTED, reply, None)
+    if not is_json(reply.content_type) and not (reply.content_type == "" and reply.body.lstrip()[:1] in (b"{", b"[")):
+        return _failed(Meaning.NOT_MCP, Outcome.MAYBE_EXECUTED, reply, None)
+    if reply.session_sent and is_session_error(reply.body):
+        return Verdict(Meaning.SESSION_LOST, session_lost(reply.status))
+    return Verdict(Meaning.ANSWERED)
+
+
+def is_json(content_type: str) -> bool:
+    """Whether a media type is JSON."""
+    return content_type == "application/json" or (content_type.startswith("application/") and content_type.endswith("+json"))
+
+
+def session_lost(status: int) -> RequestFailed:
+    """What a request ends with that met a session that is gone: a server may have run a tool before it says so."""
+    return RequestFailed(
+        Outcome.MAYBE_EXECUTED,
+        "session_lost",
+        f"the server no longer knows the session (status {status})",
+        data={"http_status": status},
+    )
+
+
+def is_session_error(text: bytes) -> bool:
+    """Whether a JSON text is an error that belongs to no request and speaks of a lost session (field case: status 200).
+
+    The wording is only a hint, so an error that carries the id of a request is never taken for one.
+    """
+    if len(text) > 4096 or b'"error"' not in text:
+        return False
+    try:
+        message = decode(text, max_bytes=4096)
+    except Unreadable:
+        return False
+    if not isinstance(message, dict) or "error" not in message or isinstance(message.get("id"), int):
+        return False
+    return _SESSION_GONE.search(_error_text(message["error"])) is not None
+
+
+def _says_session_lost(reply: Reply, error: dict[str, Any] | None) -> bool:
+    if not reply.session_sent or reply.status not in (400, 404):
+        return False
+    if error is not None and error.get("id") == reply.request_id is not None:
+        code = error["error"].get("code") if isinstance(error["error"], dict) else None
+        if code == _METHOD_NOT_FOUND:  # a server that knows the session, and answers an unknown method with 404
+            return False
+    if reply.status == 404:
+        return True
+    text = _error_text(error["error"]) if error is not None else reply.body[:4096].decode("utf-8", "replace")
+    return _SESSION_GONE.search(text) is not None
+
+
+def _answered_error(reply: Reply, error: dict[str, Any]) -> RequestFailed:
+    """The server's error, as it is; one that names no request of ours comes from its HTTP layer, and tells the status."""
+    failure = peer_error(error["error"])
+    if failure.data is None and error.get("id") != reply.request_id:
+        failure.data = {"http_status": reply.status}
+    return failure
+
+
+def _error_text(error: object) -> str:
+    return str(error.get("message", "")) if isinstance(error, dict) else str(error)
+
+
+def _rpc_error(reply: Reply) -> dict[str, Any] | None:
+    """The JSON-RPC error message in the body of a refusal, if there is one."""
+    if reply.body.lstrip()[:1] != b"{":
+        return None
+    try:
+        message = decode(reply.body, max_bytes=MAX_ERROR_BODY)
+    except Unreadable:
+        return None
+    return message if isinstance(message, dict) and "jsonrpc" in message and isinstance(message.get("error"), dict) else None
+
+
+def _failed(
+    meaning: Meaning, outcome: Outcome, reply: Reply, error: dict[str, Any] | None, retry_after: float | None = None
+) -> Verdict:
+    data: dict[str, Any] = {"http_status": reply.status, "content_type": reply.content_type}
+    if reply.www_authenticate:
+        data["www_authenticate"] = reply.www_authenticate[:2048]
+    said = _error_text(error["error"])[:EXCERPT] if error is not None else excerpt(reply.body)
+    message = f"the server answered {status_line(reply.status)}, {reply.content_type or 'no content type'}"
+    message += f": {said}" if said else ", and no body"
+    return Verdict(meaning, RequestFailed(outcome, meaning.value, message, data=data, retry_after_s=retry_after))
+
+
+def status_line(status: int) -> str:
+    """A status with its words: `503 Service Unavailable`."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def excerpt(body: bytes) -> str:
+    """The begin of a foreign body as one clean line."""
+    text = body[: EXCERPT * 4].decode("utf-8", "replace")
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())[:EXCERPT]
+
+
+def parse_retry_after(value: str, now: float) -> float | None:
+    """Seconds to wait by a `Retry-After` of seconds or of a date, at most a day; None for garbage."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:9]), MAX_RETRY_AFTER)
+    try:
+        return min(max(parsedate_to_datetime(value).timestamp() - now, 0.0), MAX_RETRY_AFTER)
+    except (ValueError, OverflowError):
+        return None
+
+
+class PushAnswer(StrEnum):
+    """What the answer to the GET for the push stream means."""
+
+    OPEN = "open"
+    NONE = "none"
+    """The server has no push stream; asked again after minutes."""
+    RETRY = "retry"
+
+
+def judge_push(status: int, content_type: str) -> PushAnswer:
+    """What the head of the answer to a GET says about the push stream (field cases: every wrong way of saying no)."""
+    if 200 <= status < 300:
+        return PushAnswer.OPEN if content_type == "text/event-stream" else PushAnswer.NONE
+    if status >= 500 or status in (408, 409, 425, 429):  # 409: the server has not noticed the end of the stream before
+        return PushAnswer.RETRY
+    return PushAnswer.NONE

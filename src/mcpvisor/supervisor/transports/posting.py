@@ -1,0 +1,130 @@
+"""Owns what the two HTTP transports share: messages that leave as POSTs, each in the task of its caller."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.transports.codec import encode
+from mcpvisor.supervisor.transports.dial import DialFailed
+from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
+from mcpvisor.supervisor.transports.eventstream import StreamEvent
+from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
+from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
+from mcpvisor.supervisor.transports.http_outcome import REPEATABLE, Reply
+from mcpvisor.supervisor.transports.http_pool import HttpPool
+from mcpvisor.supervisor.transports.http_response import ResponseRefused
+from mcpvisor.supervisor.transports.wire import Wire
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
+NOTE_SECONDS: Final = 5.0
+"""How long a server may take to accept a message that gets no answer; no caller waits longer for it."""
+
+_WANTED_ABOVE_RATE: Final = (b'"result"', b'"error"', b"list_changed", b"resources/updated")
+"""An event with none of these in it is neither an answer nor a notification that is always passed."""
+
+_REST_FACTOR: Final = 4.0
+_LONGEST_REST: Final = 0.2
+"""In a flood the reader rests several times as long as it has worked, so that other servers keep their share of the loop."""
+
+
+class PostingWire(Wire):
+    """A wire whose requests do not hang together: what befalls one POST ends that request only.
+
+    `suspect` says that something happened which a lost session often begins with: a refused or broken connection, or the end
+    of the push stream. Whoever gets an answer out of the session afterwards sets it back. `suspicion` is set, and replaced,
+    each time the wire becomes suspect.
+    """
+
+    def __init__(self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int) -> None:
+        super().__init__(hooks, max_message=max_message)
+        self._endpoint = endpoint
+        self._pool = pool
+        self._max_message = max_message
+        self.suspicion = anyio.Event()
+
+    def doubt(self) -> None:
+        """Mark the wire: its session may be gone."""
+        if not self.suspect:
+            self.suspect = True
+            suspicion, self.suspicion = self.suspicion, anyio.Event()
+            suspicion.set()
+
+    @contextmanager
+    def _faults(self) -> Generator[None]:
+        """Turn what can go wrong below into the failure of the one request that met it."""
+        try:
+            yield
+        except DialFailed as failed:
+            self.doubt()
+            raise RequestFailed(Outcome.NOT_SENT, failed.cause, str(failed)) from failed
+        except ConnectionBroken as broken:
+            self.doubt()
+            raise RequestFailed(Outcome.MAYBE_EXECUTED, "stream_failed", f"{self._endpoint.address}: {broken}") from broken
+        except ResponseRefused as refused:
+            self._hooks.refused(refused.reason, refused.detail)
+            text = f"the server's answer was refused: {refused.detail}"
+            raise RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", text) from refused
+        except RedirectRefused as refused:
+            raise RequestFailed(Outcome.REJECTED, "redirect", str(refused)) from refused
+        except ValueError as error:
+            raise RequestFailed(Outcome.REJECTED, "unsendable", str(error)) from error
+
+    async def _carry(self, pending: Pending, message: JsonObject, headers: Mapping[str, str]) -> JsonObject:
+        # The answer may come by another way than this POST, or the wire may be closed: either wakes this task.
+        with anyio.CancelScope() as scope, self._faults():
+            pending.on_done = scope.cancel
+            await self._ask(pending, encode(message), headers)
+        if pending.failure is not None:
+            raise pending.failure
+        if pending.result is None:
+            raise RequestFailed(Outcome.MAYBE_EXECUTED, "stream_failed", f"no answer to {pending.method}")
+        return pending.result
+
+    @abstractmethod
+    async def _ask(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send a request, and read until it is settled or there is nothing more to read. Raises RequestFailed."""
+
+    async def _post(self, body: bytes, headers: Mapping[str, str], method: str | None) -> Response:
+        return await self._endpoint.open("POST", body, headers, repeatable=method is None or method in REPEATABLE)
+
+    async def _take_events(self, events: list[StreamEvent], take: Callable[[StreamEvent], None]) -> None:
+        """Hand on what came in one piece; in a flood what is surely dropped is only counted, and the reader rests."""
+        intake = self._exchange.intake
+        began, overruns = time.perf_counter(), intake.overruns
+        for event in events:
+            if event.data and intake.is_dry() and not any(word in event.data for word in _WANTED_ABOVE_RATE):
+                intake.dropped(1)
+            else:
+                take(event)
+        if intake.overruns > overruns:
+            await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
+
+    def _take_answer(self, data: bytes, pending: Pending) -> None:
+        """Sort a JSON text out of the answer to `pending`, without waking the task that is reading it: this one."""
+        wake, pending.on_done = pending.on_done, None
+        self._received(data, pending)
+        pending.on_done = wake
+
+
+def reply_of(response: Response, body: bytes, pending: Pending | None, *, session_sent: bool) -> Reply:
+    """The facts about a response that its meaning depends on."""
+    headers = response.head.headers
+    return Reply(
+        status=response.head.status,
+        content_type=response.head.content_type,
+        body=body,
+        method=pending.method if pending else None,
+        request_id=pending.id if pending else None,
+        session_sent=session_sent,
+        retry_after=headers.get("retry-after", ""),
+        www_authenticate=headers.get("www-authenticate", ""),
+        now=time.time(),
+    )

@@ -1,0 +1,221 @@
+"""Owns what every wire to a server has in common: requests out, answers in, and one stated end.
+
+A wire is our own implementation of the SDK's `Dispatcher` protocol: raw dicts both ways, one id space. How bytes travel is the
+business of its subclasses, one for each transport.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
+
+from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
+from mcpvisor.supervisor.transports.exchange import (
+    Exchange,
+    JsonObject,
+    PeerRefusal,
+    PeerRequest,
+    Pending,
+    ProgressSink,
+    WireHooks,
+)
+
+CANCEL_SECONDS: Final = 1.0
+"""How long the notice of a cancellation may take to be written."""
+
+MAX_PEER_REQUESTS: Final = 32
+"""Requests of the server that are answered at one time; more are refused."""
+
+REQUEST_TIMEOUT_CODE: Final = -32001
+METHOD_NOT_FOUND_CODE: Final = -32601
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireEnd:
+    """Why a wire is at its end. `cause` is of a closed set, `detail` is one sentence for people.
+
+    Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`, `tls`,
+    `no_such_program`, `permission`, `bad_cwd`, `protocol`, `start_timeout`, `closed` (by us).
+    """
+
+    cause: str
+    detail: str
+    exit_code: int | None = None
+    signal: int | None = None
+    retry_after_s: float | None = None
+
+
+class OpenFailed(McpvisorError):
+    """A wire could not be opened; `end` says why, and whether a retry makes sense."""
+
+    def __init__(self, end: WireEnd) -> None:
+        super().__init__(end.detail)
+        self.end = end
+
+
+class Wire(ABC):
+    """One wire to one server, good for one session."""
+
+    kind: str = ""
+    """`stdio`, `http` or `sse`."""
+
+    def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
+        self._hooks = hooks
+        self._exchange = Exchange(hooks, max_message=max_message)
+        self._answering = 0
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self.ended = anyio.Event()
+        """Set once, when the wire carries nothing any more."""
+        self.end: WireEnd | None = None
+        self.suspect = False
+        """Whether something happened that makes it doubtful that the session still stands."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of ours without an answer."""
+        return len(self._exchange)
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None,
+        *,
+        on_progress: ProgressSink | None = None,
+        headers: Mapping[str, str] | None = None,
+        cancellable: bool = True,
+    ) -> JsonObject:
+        """Send a request and wait for its result, for as long as the caller's scope lets it.
+
+        `params` is not changed; where `on_progress` is given its `_meta.progressToken` is set to our own. When the caller is
+        cancelled, so is the request, unless `cancellable` is false. Raises RequestFailed.
+        """
+        if self.end is not None:
+            raise self._not_sent(self.end)
+        pending = self._exchange.open(method, on_progress)
+        message: JsonObject = {"jsonrpc": "2.0", "id": pending.id, "method": method}
+        if on_progress is not None:
+            meta = (params or {}).get("_meta")
+            params = {**(params or {}), "_meta": {**(meta if isinstance(meta, dict) else {}), "progressToken": pending.id}}
+        if params is not None:
+            message["params"] = params
+        try:
+            return await self._carry(pending, message, headers or {})
+        except anyio.get_cancelled_exc_class():
+            if cancellable and not pending.done.is_set():
+                with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
+                    await self._cancel(pending)
+            raise
+        finally:
+            self._exchange.close(pending)
+
+    def finish(self, end: WireEnd) -> None:
+        """The wire is at its end: whatever is in flight fails now. The first reason stands."""
+        if self.end is not None:
+            return
+        self.end = end
+        self.ended.set()
+        self._exchange.fail_all(lambda _: self._maybe_executed(end))
+
+    @abstractmethod
+    async def _carry(self, pending: Pending, message: JsonObject, headers: Mapping[str, str]) -> JsonObject:
+        """Write a request and return its result. Raises RequestFailed."""
+
+    @abstractmethod
+    async def _cancel(self, pending: Pending) -> None:
+        """Tell the server that nobody waits for the answer."""
+
+    @abstractmethod
+    async def _send(self, message: JsonObject) -> None:
+        """Write a notification or an answer; one that cannot be written is dropped."""
+
+    @abstractmethod
+    async def _pump(self) -> None:
+        """Read until the wire is at its end, then call `finish`."""
+
+    def negotiated(self, protocol_version: str, *, modern: bool) -> None:
+        """The handshake is done; a wire that sends the version with each request learns it here."""
+
+    # The SDK's Dispatcher protocol; `mcpvisor.supervisor.sdk` has the contract test.
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Drive the receive loop until the wire ends.
+
+        The SDK's own callbacks are not used: it would validate and sieve what we relay.
+        """
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            task_status.started()
+            try:
+                await self._pump()
+            finally:
+                self.finish(WireEnd(cause="closed", detail="the wire was closed"))
+                self._tasks = None
+            tasks.cancel_scope.cancel()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """A request of the SDK's handshake. Raises MCPError, as its protocol demands."""
+        options: CallOptions = opts or {}
+        try:
+            with anyio.fail_after(options.get("timeout")):
+                return await self.request(
+                    method,
+                    dict(params) if params is not None else None,
+                    headers=options.get("headers"),
+                    cancellable=options.get("cancel_on_abandon", True),
+                )
+        except TimeoutError:
+            raise MCPError(REQUEST_TIMEOUT_CODE, f"no answer to {method} in time") from None
+        except RequestFailed as failure:
+            raise MCPError(failure.code, failure.message, failure.data) from failure
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification; one that cannot be written is dropped."""
+        message: JsonObject = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = dict(params)
+        await self._send(message)
+
+    # For subclasses
+
+    def _received(self, data: bytes, within: Pending | None = None) -> None:
+        """Sort one JSON text, and answer the server's requests in it in tasks of their own."""
+        for request in self._exchange.receive(data, within):
+            if self._tasks is None or self._answering >= MAX_PEER_REQUESTS:
+                self._hooks.refused("rate", f"more than {MAX_PEER_REQUESTS} requests of the server at one time")
+                continue
+            self._answering += 1
+            self._tasks.start_soon(self._answer, request)
+
+    async def _answer(self, request: PeerRequest) -> None:
+        message: JsonObject = {"jsonrpc": "2.0", "id": request.id}
+        try:
+            message["result"] = await self._hooks.answer(request.method, request.params, request.call)
+        except PeerRefusal as refusal:
+            message["error"] = {"code": refusal.code, "message": refusal.message}
+        finally:
+            self._answering -= 1
+        await self._send(message)
+
+    @staticmethod
+    def _not_sent(end: WireEnd) -> RequestFailed:
+        return RequestFailed(Outcome.NOT_SENT, end.cause, end.detail, retry_after_s=end.retry_after_s)
+
+    @staticmethod
+    def _maybe_executed(end: WireEnd) -> RequestFailed:
+        return RequestFailed(Outcome.MAYBE_EXECUTED, end.cause, end.detail, retry_after_s=end.retry_after_s)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture
+def command():
+    from pathlib import Path
+
+    return str(Path(sys.executable).with_name("mcpvisor"))
+
+
+@pytest.fixture
+def environ(daemon):
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    return {**kept, "MCPVISOR_SOCKET": str(daemon.path), "TERM": "xterm"}
+
+
+def in_terminal(command, environ):
+    """What a command writes when its stdout is a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environ) as process:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # how a terminal ends
+                break
+            if not chunk:
+                break
+            written += chunk
+        process.wait(10)
+    os.close(ours)
+    return written.decode()
+
+
+VERBS = [["status"], ["explain", "good"], ["tools"], ["logs", "good"], ["events"], ["stop", "off"]]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+def test_thin_verbs_import_nothing_heavy(environ, verb):
+    """A thin verb imports neither the SDK nor pydantic nor a web server nor anyio."""
+    code = (
+        "import sys\nfrom mcpvisor.daemon.cli.main import main\nmain(sys.argv[1:])\n"
+        "heavy = {'mcp', 'mcp_types', 'pydantic', 'starlette', 'uvicorn', 'anyio', 'asyncio', 'msgspec', 'structlog'}\n"
+        "print(sorted(heavy & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *verb], env=environ, capture_output=True, text=True, timeout=20)
+
+    assert "[]" == done.stderr.splitlines()[-1]
+
+
+def test_status_of_200_servers_is_quick(start, command, environ):
+    """`status` of 200 servers starts and answers in less than 150 ms, the best of ten on a busy machine."""
+    path = str(start("--many", "200").path)
+    times = []
+    for _ in range(10):
+        started = time.perf_counter()
+        done = subprocess.run([command, "--socket", path, "status"], env=environ, capture_output=True, text=True, timeout=20)
+        times.append(time.perf_counter() - started)
+        assert "200/200 ready" == done.stdout.splitlines()[0]
+
+    assert min(times) < 0.150
+
+
+def test_a_terminal_gets_colour_and_no_line_beyond_its_width(command, environ):
+    """On a terminal states are coloured and lines are cut to its width."""
+    written = in_terminal([command, "status"], {**environ, "COLUMNS": "60"})
+
+    assert "\x1b[31mbackoff" in written
+    assert "\u2026" in written
+
+
+@pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_declined(command, environ, more):
+    """`NO_COLOR` and a dumb terminal get none."""
+    assert "\x1b" not in in_terminal([command, "status"], {**environ, **more})
+
+
+def test_no_terminal_gets_plain_whole_lines(mcpvisor):
+    """Where no terminal is, there is no colour and nothing is cut."""
+    done = mcpvisor("status")
+
+    assert "\x1b" not in done.stdout
+    assert "it exited with code 1" in done.stdout
+
+
+def test_columns_are_honoured(mcpvisor):
+    """`COLUMNS` says how wide lines may be, also where no terminal is; the last column keeps 20 characters."""
+    assert "it exited with code…" in mcpvisor("status", COLUMNS="40").stdout
+
+
+@pytest.mark.parametrize("verb", [["status", "--json"], ["events", "-f"]])
+def test_a_reader_that_leaves_is_no_error(command, environ, verb):
+    """When the reader of stdout goes away the verb ends without a word."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run([command, *verb], env=environ, stdout=theirs, stderr=subprocess.PIPE, timeout=20)
+    os.close(theirs)
+
+    assert (141, b"") == (done.returncode, done.stderr)
+
+
+def test_an_interrupt_is_quiet(command, environ):
+    """Ctrl-C ends a following verb with 130, without a word."""
+    arguments = [command, "events", "-f"]
+    with subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+
+    assert (130, b"") == (process.returncode, err)
+
+
+def test_followed_events_come_as_they_happen(start, command, environ):
+    """`events -f` prints what happens when it happens, as one JSON value a line for programs."""
+    daemon = start()
+    arguments = [command, "--socket", str(daemon.path), "events", "-f", "-n", "0", "--json", "--server", "good"]
+    with subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 10
+        os.set_blocking(process.stdout.fileno(), False)
+        line = ""
+        while not line and time.monotonic() < deadline:  # until the follower is there, what happens is not its business
+            daemon.tell("move good degraded")
+            line = process.stdout.readline()
+        process.kill()
+
+    assert "degraded" == json.loads(line)["new"]
+
+
+def test_watch_shows_it_again_and_again(command, environ):
+    """`status --watch` shows the state again and again until it is interrupted."""
+    with subprocess.Popen([command, "status", "--watch"], env=environ, stdout=subprocess.PIPE, text=True) as process:
+        seen = 0
+        for line in process.stdout:
+            seen += line == "1/3 ready\n"
+            if seen == 2:
+                break
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+
+    assert (130, 2) == (process.returncode, seen)
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [(["good"], "good says 2\n"), ([], "")], ids=["one server", "all servers"])
+def test_followed_logs_go_on(command, environ, arguments, expected):
+    """`logs -f` begins with the past of a server, and goes on until it is interrupted."""
+    following = [command, "logs", "-f", "-n", "1", *arguments]
+    with subprocess.Popen(following, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline() if expected else ""
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+
+    assert (expected, "") == (line, err)
+    assert process.returncode in (130, -signal.SIGINT)

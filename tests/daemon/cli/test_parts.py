@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import pytest
+
+from mcpvisor.daemon.cli.output import clean, clean_line, table
+from mcpvisor.daemon.cli.sockets import candidates, is_safe
+from mcpvisor.daemon.cli.verb import duration
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("30s", 30), ("1.5m", 90), ("500ms", 0.5), ("2h", 7200), ("1d", 86400), ("7", 7)]
+)
+def test_durations_are_written_as_in_the_configuration(text, expected):
+    """A duration has a unit, or is in seconds."""
+    assert expected == duration(text)
+
+
+@pytest.mark.parametrize("text", ["", "s", "0", "-1s", "nan", "inf", "5 parsecs", "1e99d"])
+def test_what_is_no_duration_is_refused(text):
+    """What is no length of time more than nothing is refused."""
+    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+        duration(text)
+
+
+def test_a_servers_text_cannot_steer_a_terminal():
+    """Control codes of both sets are written out; line ends and tabs stay where text is shown, and go where a line is."""
+    assert "\\x1b[2J\\x9b1mhi\n\tü" == clean("\x1b[2J\x9b1mhi\n\tü")
+    assert "a\\nb c" == clean_line("a\nb\tc")
+
+
+def test_a_table_is_as_wide_as_its_cells():
+    """Columns are as wide as their widest cell, and nothing trails."""
+    assert ["A    B", "1    x", "333"] == table(("A", "B"), [("1", "x"), ("333", "")], None)
+
+
+def test_the_last_column_is_cut_to_what_is_left():
+    """The last column is cut where the limit is, and keeps 20 characters however small the limit is."""
+    row = ("name", "x" * 50)
+
+    assert "name  " + "x" * 33 + "…" == table(("A", "B"), [row], 40)[1]
+    assert "name  " + "x" * 19 + "…" == table(("A", "B"), [row], 10)[1]
+
+
+def test_a_named_socket_is_the_only_one():
+    """A socket that is named by option or environment is the only one tried, the option first."""
+    assert [Path("/a")] == candidates("unix:/a", {"MCPVISOR_SOCKET": "/b"}, 1)
+    assert [Path("/b")] == candidates(None, {"MCPVISOR_SOCKET": "/b"}, 1)
+
+
+def test_the_sockets_are_tried_in_their_order():
+    """The system's comes first, then the user's runtime folder, then the temporary one."""
+    assert [
+        "/run/mcpvisor/control.sock",
+        "/x/mcpvisor/control.sock",
+        "/tmp/mcpvisor-7/control.sock",
+    ] == [str(path) for path in candidates(None, {"XDG_RUNTIME_DIR": "/x"}, 7)]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
+def test_a_folder_that_another_user_made_first_is_not_trusted(tmp_path):
+    """In a folder that is open to everybody only one's own folder, or root's, is trusted."""
+    tmp_path.chmod(0o1777)
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir(mode=0o700)
+    os.chown(theirs, 12345, 12345)
+
+    assert not is_safe(theirs / "control.sock", os.getuid())
+    assert is_safe(ours / "control.sock", os.getuid())
+    assert is_safe(tmp_path / "none" / "control.sock", os.getuid())

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+
+def outcome(done):
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_status_sums_up_and_lists(mcpvisor):
+    """`status` begins with a summary, lists every server with its reason, and exits with 1 while one is not as wanted."""
+    code, out, err = outcome(mcpvisor("status"))
+    first, header, bad, good, off = out.splitlines()
+
+    assert (1, "", "1/3 ready") == (code, err, first)
+    assert ["NAME", "STATE", "SINCE", "NEXT", "TRANSPORT", "ERA", "PID", "RESTARTS", "REASON"] == header.split()
+    assert ["bad", "backoff"] == bad.split()[:2]
+    assert "it exited with code 1" in bad
+    assert ["good", "ready"] == good.split()[:2]
+    assert ["off", "disabled"] == off.split()[:2]
+
+
+@pytest.mark.parametrize(("server", "code"), [("good", 0), ("bad", 1), ("off", 0), ("nosuch", 1)])
+def test_status_of_one_server(mcpvisor, server, code):
+    """`status SERVER` exits by that server alone; at rest by order is as wanted, an unknown name is not."""
+    assert code == mcpvisor("status", server).returncode
+
+
+def test_status_for_programs(mcpvisor):
+    """`status --json` is one JSON value on stdout."""
+    status = json.loads(mcpvisor("status", "--json").stdout)
+
+    assert (1, 3, ["bad", "good", "off"]) == (status["ready"], status["total"], [one["name"] for one in status["servers"]])
+
+
+def test_status_waits_for_a_server(start, mcpvisor):
+    """`status --wait` returns when the server has become ready, with 0; and with 1 when its time is over."""
+    daemon = start()
+    assert 1 == mcpvisor("status", "bad", "--wait", "--timeout", "1s", path=daemon.path).returncode
+    daemon.tell("move bad ready")
+    done = mcpvisor("status", "bad", "--wait", "--timeout", "10s", path=daemon.path)
+
+    assert (0, "1/1 ready") == (done.returncode, done.stdout.splitlines()[0])
+
+
+def test_status_names_what_was_rejected(start, mcpvisor):
+    """A rejected entry is shown below the servers, with its place."""
+    done = mcpvisor("status", path=start("--rejected").path)
+
+    assert "  /etc/m.toml:3: unknown key 'comand'" == done.stdout.splitlines()[-1]
+
+
+def test_explain_says_three_things_first(mcpvisor):
+    """`explain` begins with what is wrong, what comes next, and what to do."""
+    code, out, _ = outcome(mcpvisor("explain", "bad"))
+    what, following, remedy, *_ = out.splitlines()
+
+    assert (1, "bad is down: it exited with code 1.") == (code, what)
+    assert following.startswith("Next: ")
+    assert remedy.startswith("You: ")
+    assert "  bad says 2" in out.splitlines()
+
+
+def test_orders_are_given(start, mcpvisor):
+    """Each order returns once it is taken up, and says how the server is then."""
+    path = start().path
+
+    for order, state in [("stop", "stopped"), ("start", "starting"), ("restart", "starting"), ("disable", "disabled")]:
+        code, out, err = outcome(mcpvisor(order, "good", path=path))
+        assert (0, "") == (code, err)
+        assert out.startswith(f"good is {state}, wanted ")
+    assert "running" == json.loads(mcpvisor("enable", "good", "--json", path=path).stdout)["wanted"]
+
+
+def test_logs_of_one_server_and_of_all(mcpvisor):
+    """`logs SERVER` prints the lines as they are; `logs` puts each line's server before it."""
+    assert "good says 1\ngood says 2\n" == mcpvisor("logs", "good", "-n", "2").stdout
+    assert ["bad: bad says 2", "good: good says 2", "off: off says 2"] == mcpvisor("logs", "-n", "1").stdout.splitlines()
+
+
+def test_events_are_listed(mcpvisor):
+    """`events` prints what is known, one event a line; with filters only those that fit."""
+    every, one = mcpvisor("events").stdout.splitlines(), mcpvisor("events", "--server", "bad", "--json").stdout
+
+    assert 3 == len(every)
+    assert ["server_state_changed"] == [event["kind"] for event in json.loads(one)["events"]]
+    assert "" == mcpvisor("events", "--kind", "nosuch").stdout
+
+
+@pytest.mark.parametrize(
+    ("verb", "entry"),
+    [("tools", "echo"), ("resources", "puppet://good"), ("resources", "puppet://{any}"), ("prompts", "greet")],
+)
+def test_lists_of_what_servers_offer(mcpvisor, verb, entry):
+    """`tools`, `resources` and `prompts` list entries under their servers, of one or of all."""
+    one, every = mcpvisor(verb, "good"), mcpvisor(verb)
+
+    assert 0 == one.returncode
+    assert ["good", entry] in [line.split()[:2] for line in one.stdout.splitlines()]
+    assert {"SERVER", "bad", "good", "off"} == {line.split()[0] for line in every.stdout.splitlines()}
+
+
+def test_a_call_prints_the_text(mcpvisor, tmp_path):
+    """`call` prints the text of the answer; arguments come from the command line, a file or stdin."""
+    file = tmp_path / "arguments.json"
+    file.write_text('{"text": "from a file"}')
+
+    assert (0, "hi\n", "") == outcome(mcpvisor("call", "good", "echo", '{"text": "hi"}'))
+    assert "from a file\n" == mcpvisor("call", "good", "echo", f"@{file}").stdout
+    assert "from stdin\n" == mcpvisor("call", "good", "echo", "@-", stdin='{"text": "from stdin"}').stdout
+
+
+def test_a_call_for_programs_prints_the_raw_result(mcpvisor):
+    """`call --json` prints the result as the server sent it, with what nobody knows in it."""
+    result = json.loads(mcpvisor("call", "good", "echo", "--json").stdout)
+
+    assert 10**25 == result["vendor"]
+
+
+def test_progress_is_told_beside_the_data(mcpvisor):
+    """Progress goes to stderr while a call runs, and what is no text is described."""
+    code, out, err = outcome(mcpvisor("call", "good", "steps"))
+
+    assert (0, "[image image/png, 4 characters of base64]\n") == (code, out)
+    assert "mcpvisor: 1 of 2: step 1\nmcpvisor: 2 of 2: step 2\n" == err
+
+
+def test_a_tool_that_fails_is_a_no(mcpvisor):
+    """An answer with an error exits with 1, its text on stderr."""
+    assert (1, "", "mcpvisor: the tool answered with an error: by zero\n") == outcome(mcpvisor("call", "good", "fails"))
+
+
+def test_a_call_that_fails_says_what_became_of_it(mcpvisor):
+    """A call without an answer exits with 1 and prints outcome and cause; with `--json` the error object is on stdout."""
+    code, out, err = outcome(mcpvisor("call", "good", "dies"))
+    failed = json.loads(mcpvisor("call", "good", "dies", "--json").stdout)
+
+    assert (1, "") == (code, out)
+    assert "the process exited with code 1 (outcome maybe_executed, cause process_exited, try again in 1.5 s)" in err
+    assert "UNKNOWN" == failed["error"]["status"]
+
+
+def test_a_resource_is_read(mcpvisor):
+    """`read` prints the text of a resource."""
+    assert (0, "the text\n", "") == outcome(mcpvisor("read", "good", "puppet://good"))
+
+
+def test_reload_says_what_changed(start, mcpvisor):
+    """`reload` exits with 0 when all is applied, and with 1 when with `--wait` not all are ready in time."""
+    daemon = start()
+    code, out, err = outcome(mcpvisor("reload", path=daemon.path))
+    daemon.tell("unready")
+
+    assert (0, ["restart  good (target): now ready", "stop     gone: gone"]) == (code, out.splitlines())
+    assert "a hint" in err
+    assert "gateway.listen has changed" in err
+    assert 1 == mcpvisor("reload", "--wait", path=daemon.path).returncode
+
+
+@pytest.mark.parametrize("verb", ["reload", "plan"])
+def test_what_is_rejected_is_a_fault_of_the_configuration(start, mcpvisor, verb):
+    """A rejected entry makes `reload` and `plan` exit with 78 and is named with its place."""
+    code, _, err = outcome(mcpvisor(verb, path=start("--rejected").path))
+
+    assert 78 == code
+    assert "mcpvisor: /etc/m.toml:3: unknown key 'comand'" in err.splitlines()
+
+
+def test_a_plan_lists_what_would_change(mcpvisor):
+    """`plan` lists the servers that would not stay as they are; `--exit-code` makes that a 1."""
+    assert (0, "restart  good (target)\n", "") == outcome(mcpvisor("plan"))
+    assert 1 == mcpvisor("plan", "--exit-code").returncode
+
+
+def test_check_needs_no_daemon(mcpvisor, tmp_path):
+    """`check` validates without a daemon: 0 for a good file, 78 with the place of each error for a bad one."""
+    good, bad, nothing = tmp_path / "good.toml", tmp_path / "bad.toml", tmp_path / "no.sock"
+    good.write_text('[servers.a]\ncommand = "true"\n')
+    bad.write_text('[servers.a]\ncomand = "true"\n')
+
+    assert 0 == mcpvisor("check", str(good), path=nothing).returncode
+    refused = mcpvisor("check", str(bad), path=nothing)
+    assert 78 == refused.returncode
+    assert f"{bad}:2" in refused.stdout
+    assert "command" in refused.stdout
+    assert not json.loads(mcpvisor("check", str(bad), "--json", path=nothing).stdout)["ok"]
+
+
+def test_version_needs_no_daemon(mcpvisor, tmp_path):
+    """`version` tells the versions and the revisions of the protocol without a daemon."""
+    facts = json.loads(mcpvisor("version", "--json", path=tmp_path / "no.sock").stdout)
+
+    assert "2026-07-28" in facts["protocol_revisions"]
+    assert "2025-11-25" in facts["protocol_revisions"]
+    assert facts["mcp"].startswith("2.")
+
+
+def test_no_daemon_is_3(mcpvisor, tmp_path):
+    """Without a socket, and with a socket that nobody listens on, the exit code is 3 and the path is named."""
+    stale = tmp_path / "stale.sock"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(stale))
+
+    for path in (tmp_path / "none.sock", stale):
+        done = mcpvisor("status", path=path)
+        assert (3, "") == (done.returncode, done.stdout)
+        assert str(path) in done.stderr
+
+
+def test_every_socket_tried_is_named(mcpvisor, tmp_path):
+    """Without a named socket the places are tried in their order, and all of them are named."""
+    done = mcpvisor("status", path=None, XDG_RUNTIME_DIR=str(tmp_path))
+    places = ["/run/mcpvisor/control.sock", f"{tmp_path}/mcpvisor/control.sock", "/tmp/mcpvisor-"]
+    tried = [done.stderr.find(place) for place in places]
+
+    assert 3 == done.returncode
+    assert -1 not in tried
+    assert sorted(tried) == tried
+
+
+def test_a_daemon_that_does_not_answer_is_69(mcpvisor, tmp_path):
+    """A daemon that accepts and says nothing is told from one that is not there."""
+    path = tmp_path / "mute.sock"
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path))
+        mute.listen()
+        done = mcpvisor("status", path=path)
+
+    assert 69 == done.returncode
+    assert "did not answer" in done.stderr
+
+
+def test_a_servers_own_process_is_77(mcpvisor):
+    """A process that carries the daemon's mark has no permission, and is told why."""
+    done = mcpvisor("stop", "good", MCPVISOR_INSTANCE="instance-of-tests")
+
+    assert 77 == done.returncode
+    assert "one of this daemon's servers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nosuch"],
+        ["stop"],
+        ["status", "--timeout", "soon"],
+        ["status", "--timeout", "-1"],
+        ["logs", "-n", "many"],
+        ["call", "good", "echo", "[1]"],
+        ["call", "good", "echo", "{"],
+        ["call", "good", "echo", "@/no/such/file"],
+    ],
+)
+def test_usage_errors_are_64(mcpvisor, arguments):
+    """What cannot be meant is 64, with nothing on stdout."""
+    done = mcpvisor(*arguments)
+
+    assert (64, "") == (done.returncode, done.stdout)
+    assert "mcpvisor" in done.stderr
+
+
+def test_the_socket_may_be_named_before_or_after_the_verb(daemon, mcpvisor, tmp_path):
+    """`--socket` wins over the environment, wherever it stands."""
+    other = tmp_path / "none.sock"
+
+    assert 1 == mcpvisor("--socket", str(daemon.path), "status", path=other).returncode
+    assert 1 == mcpvisor("status", "--socket", str(daemon.path), path=other).returncode
+    assert 3 == mcpvisor("status", "--socket", str(other)).returncode
+
+
+def test_help_names_the_exit_codes(mcpvisor):
+    """`--help` is data: it exits with 0, and tells the exit codes."""
+    done = mcpvisor("--help")
+
+    assert 0 == done.returncode
+    assert "the daemon does not answer" in " ".join(done.stdout.split())

@@ -1,0 +1,98 @@
+"""One file for each mistake: the place, the key path and the words of what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mcpvisor.daemon.config.load import load
+
+FILES = Path(__file__).parent / "testdata/invalid"
+
+EXPECTED = {
+    "args-element.toml": ("5", "servers.a.args[1]", "is a list; expected a text"),
+    "args-text.toml": ("3", "servers.a.args", "is a text; expected a list"),
+    "backoff-bounds.toml": ("3", "servers.a.restart.max_delay", "max_delay is shorter than delay"),
+    "bad-name.toml": ("1", 'servers."my server"', "cannot be the name of a server; expected letters, digits and -"),
+    "both.toml": ("3", "servers.a.url", "an entry has command or url, not both"),
+    "choice.toml": ("3", "servers.a.era", '"ancient": not a word that is known here; expected one of "auto", "legacy"'),
+    "defaults-key.toml": ("2", "defaults.call_timeuot", 'unknown key; did you mean "call_timeout"?'),
+    "defaults-value.toml": ("2", "defaults.probe.failures", "0: not allowed here; expected a whole number, at least 1"),
+    "duration.toml": ("3", "servers.a.call_timeout", '"5 minutes": not a duration; expected seconds as a number'),
+    "empty.json": ("", "", "the file is empty"),
+    "empty.toml": ("", "", "the file is empty"),
+    "entry-not-table.toml": ("2", "servers.a", "is a text; expected a table with command or url"),
+    "env-inherit.toml": ("3", "servers.a.inherit_env", "NOTIFY_SOCKET belongs to the daemon and is never inherited"),
+    "env-value.toml": ("5", "servers.a.env.B", "is a list; expected a text"),
+    "header-and-auth.toml": ("6", "servers.a.headers.authorization", "auth sets this header too"),
+    "header-ours.toml": ("3", "servers.a.headers.Host", "is set by the daemon itself"),
+    "header-value.toml": ("3", "servers.a.headers.X-Key", "the value holds a line break"),
+    "intensity.toml": ("5", "servers.a.restart.intensity", '"often": not a restart window; expected ends within'),
+    "json-clash.json": ("4", 'mcpServers."a/b"', 'its name becomes "a-b", as that of "a b" does'),
+    "json-comment.json": ("2", "", 'a comment that begins with "/*" here never ends'),
+    "json-input.json": ("3", "servers.a.headers.K", "${input:key} is a value that an editor asks for"),
+    "json-key-twice.json": ("4", "mcpServers.a", "written twice in one object; the first is at line 3"),
+    "json-nan.json": ("1", "", "not valid JSON: NaN is no JSON number"),
+    "json-no-root.json": ("2", "mcpservers", "the file has no table of servers; expected"),
+    "json-opencode.json": ("2", "mcp", "the form of OpenCode is not supported in this version"),
+    "json-root.json": ("1", "", "not a configuration; expected one object"),
+    "json-syntax.json": ("4", "", "not valid JSON: Expecting ',' delimiter"),
+    "later-auth.toml": ("3", "servers.a.auth.type", 'not supported in this version; expected "bearer"'),
+    "later-key.toml": ("3", "servers.a.subscriptions", "not supported in this version"),
+    "later-table.toml": ("4", "routes", "not supported in this version"),
+    "later-tools-key.toml": ("4", "servers.a.tools.rename", "not supported in this version"),
+    "latin1.toml": ("1", "", "byte 5 is not UTF-8; expected UTF-8 text"),
+    "long-name.toml": ("1", "servers.abcdefghijklmnopqrstuvwxyz0123456", "at most 32 characters"),
+    "negative-duration.toml": ("3", "servers.a.drain", "-1: a duration is a finite number that is not negative"),
+    "nothing-to-run.toml": ("1", "servers.a", 'it has neither command nor url, only "comand"'),
+    "number.toml": ("3", "servers.a.concurrency", "0: not allowed here; expected a whole number, at least 1"),
+    "quoted-flag.toml": ("3", "servers.a.enabled", "is a text; expected true or false, without quotes"),
+    "setting-later.toml": ("2", "gateway.auth", "input should be 'auto' or 'open'"),
+    "setting-listen.toml": ("2", "metrics.listen", 'not an address with a port; expected "HOST:PORT"'),
+    "setting-unknown.toml": ("2", "gateway.first_list_wiat", 'unknown key; did you mean "first_list_wait"?'),
+    "setting-value.toml": ("2", "log.level", "input should be 'debug', 'info'"),
+    "size.toml": ("3", "servers.a.max_message", '"32 megs": not a size; expected bytes as a whole number'),
+    "surrogate.json": ("3", "mcpServers.a.args[0]", "holds half a character"),
+    "tls-half.toml": ("3", "servers.a.tls.ca_mode", "expected ca beside ca_mode"),
+    "token-missing.toml": ("3", "servers.a.auth.type", 'the token is missing; expected token = "${cred:NAME}"'),
+    "toml-dotted-twice.toml": ("4", "servers.a.env.X", "written twice; the first is at line 3"),
+    "toml-key-twice.toml": ("7", "servers.b.command", "written twice; the first is at line 5"),
+    "toml-syntax.toml": ("2", "", "not valid TOML: Invalid value"),
+    "toml-table-twice.toml": ("4", "servers.a", "written twice; the first is at line 1"),
+    "toml-unclosed.toml": ("4", "", "not valid TOML"),
+    "type-contradicts.toml": ("2", "servers.a.type", "says another transport than url does"),
+    "type-unknown.toml": ("2", "servers.a.type", 'unknown transport; expected "stdio", "http"'),
+    "unknown-key-nested.toml": ("3", "servers.a.restart.polcy", 'unknown key; did you mean "policy"?'),
+    "unknown-key.toml": ("3", "servers.a.call_timeuot", 'unknown key; did you mean "call_timeout"?'),
+    "unknown-table.toml": ("1", "server", 'unknown table; did you mean "servers"?'),
+    "url-colons.toml": ("2", "servers.a.url", "has two colons in the host"),
+    "url-scheme.toml": ("2", "servers.a.url", 'the scheme "ws" is not served'),
+    "url-user.toml": ("2", "servers.a.url", "holds a user or a password before the host"),
+    "variable-form.toml": ("3", "servers.a.args[0]", "${lower} is not a known form; expected ${VAR}"),
+    "variable-open.toml": ("2", "servers.a.command", '"${" has no "}"'),
+    "variable-unset.toml": ("3", "servers.a.env.T", "the variable NO_SUCH_VARIABLE is not set"),
+    "wrong-kind-key.toml": ("3", "servers.a.cwd", "belongs to a server with a command"),
+}
+
+
+def test_every_file_is_expected() -> None:
+    """No file of mistakes lies about without a test."""
+    assert sorted(path.name for path in FILES.iterdir()) == sorted(EXPECTED)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_mistake_is_named_with_its_place(
+    name: str, etc: Path, environ: dict[str, str], write: Callable[[Path, bytes], Path]
+) -> None:
+    """A mistake gives an error with file, line, key path and what was expected, and never the value of a secret."""
+    line, key, text = EXPECTED[name]
+    file = write(etc / name, (FILES / name).read_bytes())
+
+    problem = load([file], environ).problems[0]
+
+    assert (file, line, key) == (problem.file, str(problem.line or ""), problem.key_path)
+    assert text in problem.error
+    assert str(problem).startswith(f"{file}:{line}" if line else f"{file}: ")
+    assert "sekret" not in str(problem) + str(problem.as_json())

@@ -1,0 +1,162 @@
+"""The reloader: one reload at a time, last good state kept, honest reports."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from mcpvisor.daemon.config.reload import NoConfiguration, Reloader, ReloadReport, rejected_json
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, plan_changes
+
+pytestmark = pytest.mark.anyio
+
+Write = Callable[[Path, str], Path]
+
+ONE = '[servers.x]\ncommand = "true"\n'
+
+
+class Goal:
+    """Stands for the supervisor: keeps the specs, says what changed."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, ServerSpec] = {}
+        self.inside = 0
+        self.most_inside = 0
+
+    async def apply(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
+        await anyio.lowlevel.checkpoint()
+        new = {spec.name: spec for spec in specs}
+        changes = plan_changes(self.specs, new)
+        self.specs = new
+        self.inside -= 1
+        return changes
+
+
+async def _started(etc: Path, environ: dict[str, str], **more: object) -> tuple[Reloader, Goal]:
+    reloader, goal = Reloader([etc], environ, **more), Goal()  # type: ignore[arg-type]  # passed on as they are
+    await goal.apply((await reloader.start()).specs.values())
+    return reloader, goal
+
+
+async def test_a_reload_names_what_changes(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """The report has one line for each server that is not simply kept, with the fields that changed."""
+    write(etc / "mcpvisor.toml", ONE + '[servers.y]\ncommand = "true"\n')
+    reloader, goal = await _started(etc, environ)
+    write(etc / "mcpvisor.toml", ONE + 'queue = 3\n[servers.z]\ncommand = "true"\n')
+
+    planned = await reloader.preview()
+    report = await reloader.reload("command", goal.apply)
+
+    assert (
+        PlannedChange("x", Change.UPDATE, ("queue",)),
+        PlannedChange("y", Change.STOP),
+        PlannedChange("z", Change.START),
+    ) == report.changes
+    assert (True, "command", {"x", "z"}) == (report.ok, report.trigger, set(planned.specs))
+    assert (await reloader.reload("command", goal.apply)).changes == ()
+    assert report.as_json()["changes"][0] == {"server": "x", "change": "update", "fields": ["queue"]}
+
+
+async def test_a_rejected_entry_is_reported(
+    etc: Path, environ: dict[str, str], write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bad entry is in the report, in the log and in what `status` shows, until it is mended."""
+    reports: list[ReloadReport] = []
+    write(etc / "mcpvisor.toml", ONE)
+    reloader, goal = await _started(etc, environ, on_report=reports.append)
+    write(etc / "mcpvisor.toml", ONE.replace("command", "comand"))
+
+    with caplog.at_level(logging.ERROR):
+        report = await reloader.reload("signal", goal.apply)
+
+    where = f"{etc}/mcpvisor.toml:1:1"
+    assert (report.ok, [r.trigger for r in reports], report.changes) == (False, ["start", "signal"], ())
+    assert (where, True) == (rejected_json(reloader.applied.rejected)[0]["where"], where in caplog.text)
+    assert "the last good version keeps running" in rejected_json(reloader.applied.rejected)[0]["error"]
+    write(etc / "mcpvisor.toml", ONE)
+    assert (
+        (await reloader.reload("signal", goal.apply)).ok,
+        rejected_json(reloader.applied.rejected),
+    ) == (True, [])
+
+
+async def test_before_the_start(etc: Path, environ: dict[str, str]) -> None:
+    """A reloader that has read nothing yet knows of no secret files and no due time, and refuses to name a state."""
+    reloader = Reloader([etc], environ)
+
+    assert ((), None) == (reloader.secret_files, reloader.recheck_at)
+    with pytest.raises(RuntimeError, match=r"before start"):
+        _ = reloader.applied
+
+
+async def test_no_configuration_at_the_start(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """A main file that cannot be used is an error that holds every problem."""
+    write(etc / "mcpvisor.toml", "[")
+
+    with pytest.raises(NoConfiguration, match=r"mcpvisor.toml:1") as caught:
+        await Reloader([etc], environ).start()
+    assert len(caught.value.problems) == 1
+
+
+async def test_reloads_wait_for_each_other(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """However many ask at once, one reload runs at a time and each gets its report."""
+    write(etc / "mcpvisor.toml", ONE)
+    reloader, goal = await _started(etc, environ)
+    reports: list[ReloadReport] = []
+
+    async def one() -> None:
+        reports.append(await reloader.reload("command", goal.apply))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for _ in range(10):
+                group.start_soon(one)
+
+    assert (len(reports), goal.most_inside) == (10, 1)
+
+
+async def test_a_read_that_hangs_is_given_up(etc: Path, environ: dict[str, str], write: Write, tmp_path: Path) -> None:
+    """A file system that does not answer costs one reload its time, and no server anything; the next reload is served."""
+    write(etc / "mcpvisor.toml", ONE)
+    reloader, goal = await _started(etc, environ, read_within=0.2)
+    held = reloader._load
+    gate, closed = os.pipe()
+
+    def hang(**more: object) -> object:
+        os.read(gate, 1)
+        return held(**more)  # type: ignore[arg-type]  # passed on as they are
+
+    reloader._load = hang  # type: ignore[assignment]  # stands for a system call that does not return
+    with anyio.fail_after(5):
+        report = await reloader.reload("watch", goal.apply)
+    reloader._load = held
+    reloader._read_within = 5.0
+    after = await reloader.reload("watch", goal.apply)
+    os.close(closed)
+    os.close(gate)
+
+    assert (report.ok, report.rejected[0].message) == (False, "reading the files took longer than 0.2 s")
+    assert (True, {"x"}) == (after.ok, set(goal.specs))
+
+
+async def test_a_failed_apply_is_tried_again(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """What could not be applied is not taken as being in force."""
+    write(etc / "mcpvisor.toml", ONE)
+    reloader, goal = await _started(etc, environ)
+    write(etc / "mcpvisor.toml", ONE + '[servers.y]\ncommand = "true"\n')
+
+    async def refuse(specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match=r"no"):
+        await reloader.reload("command", refuse)
+
+    assert {"x"} == set(reloader.applied.specs)
+    assert (PlannedChange("y", Change.START),) == (await reloader.reload("command", goal.apply)).changes

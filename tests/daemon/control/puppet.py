@@ -1,0 +1,227 @@
+"""Owns a puppet of the supervisor behind a real control socket: its states, answers and events are whatever a test says.
+
+As a program it serves until stdin ends:  puppet.py SOCKET INSTANCE [--many N] [--rejected] [--mute]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections import defaultdict
+from dataclasses import fields, replace
+from typing import Any
+
+import anyio
+
+from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.server import ControlServer
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
+from mcpvisor.supervisor.events import Event, OperatorOrdered, ServerStateChanged
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, StdioLaunch, plan_changes
+from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.supervisor import Order
+
+_AFTER = {
+    Order.START: (State.STARTING, "running"),
+    Order.ENABLE: (State.STARTING, "running"),
+    Order.RESTART: (State.STARTING, "running"),
+    Order.STOP: (State.STOPPED, "stopped"),
+    Order.DISABLE: (State.DISABLED, "disabled"),
+}
+
+
+def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatus:
+    """A status with every field filled; a test names those that matter to it."""
+    values: dict[str, Any] = {field.name: 0 for field in fields(ServerStatus)} | {
+        "name": name,
+        "state": state,
+        "reason": "",
+        "since": time.time() - 90,
+        "transport": "stdio",
+        "era": "legacy",
+        "protocol_version": "2025-11-25",
+        "implementation": "puppet 1",
+        "pid": 4242,
+        "next_attempt": None,
+        "required": False,
+        "wanted": "running",
+        "wanted_by": "config",
+        "stale": False,
+        "last_exit": "",
+        "handshake_seconds": 0.1,
+        "origin": "/etc/mcpvisor/mcpvisor.toml:7",
+        "shown_name": "",
+    }
+    return ServerStatus(**{**values, **other})
+
+
+class PuppetConnection:
+    """A door whose answer is chosen by the name of the tool."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.spec = ServerSpec(name=name, target=StdioLaunch(command="true"))
+        self.offer = Offer(
+            tools=({"name": "echo", "description": "Says it again.\nAnd more."},),
+            resources=({"uri": f"puppet://{name}", "name": "r"},),
+            resource_templates=({"uriTemplate": "puppet://{any}", "name": "t"},),
+            prompts=({"name": "greet"},),
+        )
+        self.stale = name == "away"
+        self.era = "legacy"
+        self.asked: list[tuple[str, dict[str, Any], Any, float | None]] = []
+        self.cancelled = anyio.Event()
+
+    async def request(self, method, params=None, *, principal, deadline=None, on_progress=None, client_capabilities=None):
+        self.asked.append((method, params, principal, deadline))
+        if method == "resources/read":
+            return {"contents": [{"uri": params["uri"], "text": "the text"}]}
+        return await getattr(self, f"_{params['name']}")(params["arguments"], on_progress)
+
+    async def _echo(self, arguments, on_progress):
+        return {"content": [{"type": "text", "text": arguments.get("text", "")}], "vendor": 10**25}
+
+    async def _fails(self, arguments, on_progress):
+        return {"content": [{"type": "text", "text": "by zero"}], "isError": True}
+
+    async def _dies(self, arguments, on_progress):
+        raise RequestFailed(Outcome.MAYBE_EXECUTED, "process_exited", "the process exited with code 1", retry_after_s=1.5)
+
+    async def _steps(self, arguments, on_progress):
+        for step in (1, 2):
+            on_progress({"progress": step, "total": 2, "message": f"step {step}"})
+            await anyio.lowlevel.checkpoint()
+        return {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
+
+    async def _hangs(self, arguments, on_progress):
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.cancelled.set()
+
+
+class PuppetSupervisor:
+    """The public surface of the supervisor, without any server behind it."""
+
+    def __init__(self, *statuses: ServerStatus) -> None:
+        self.bus = EventBus()
+        self.now = {status.name: status for status in statuses}
+        self.doors = {name: PuppetConnection(name) for name in self.now}
+        self.past: dict[str, list[Event]] = defaultdict(list)
+        self.said: dict[str, list[str]] = defaultdict(list)
+        self.orders: list[tuple[str, Order, str]] = []
+        self.bus.attach(lambda event: self.past[event.server].append(event))
+
+    def names(self) -> list[str]:
+        return sorted(self.now)
+
+    def connection(self, name: str) -> PuppetConnection:
+        self.status(name)
+        return self.doors[name]
+
+    def status(self, name: str) -> ServerStatus:
+        if name not in self.now:
+            raise UnknownServer(name)
+        return self.now[name]
+
+    def statuses(self) -> list[ServerStatus]:
+        return [self.now[name] for name in self.names()]
+
+    def stderr_tail(self, name: str, lines: int = 50) -> list[str]:
+        self.status(name)
+        return self.said[name][-lines:] if lines else []
+
+    def history(self, name: str) -> list[Event]:
+        self.status(name)
+        return self.past[name]
+
+    async def order(self, name: str, order: Order, *, who: str) -> None:
+        self.orders.append((name, order, who))
+        state, wanted = _AFTER[order]
+        self.bus.emit(OperatorOrdered(at=time.time(), server=name, order=order.value, who=who))
+        self.move(name, state, wanted=wanted, wanted_by=who)
+
+    def move(self, name: str, state: State, **other: Any) -> None:
+        """Put a server into another state, as its actor would."""
+        old = self.now[name]
+        self.now[name] = replace(old, state=state, since=time.time(), **other)
+        reason = other.get("reason", "")
+        self.bus.emit(
+            ServerStateChanged(at=time.time(), server=name, old=old.state, new=state, reason=reason, next_attempt=None)
+        )
+
+
+class PuppetReloading:
+    """Configuration that says what a test wants it to say."""
+
+    def __init__(self, *, rejected: bool = False) -> None:
+        self.config: dict[str, Any] = {"ok": True, "rejected": []}
+        if rejected:
+            self.config = {"ok": False, "rejected": [{"where": "/etc/m.toml:3", "error": "unknown key 'comand'"}]}
+        self.ready: bool | None = True
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def reload(self, trigger: str, wait: bool, timeout: float) -> dict[str, Any]:
+        self.asked.append((trigger, wait, timeout))
+        changes = [
+            {"server": "good", "change": "restart", "fields": ["target"]},
+            {"server": "gone", "change": "stop", "fields": []},
+        ]
+        more = {"hints": [{"where": "/etc/m.toml", "hint": "a hint"}], "needs_restart": ["gateway.listen"]}
+        return {**self.config, "changes": changes, "ready": self.ready if wait else None, **more}
+
+    async def plan(self, paths: list[str]) -> tuple[list[PlannedChange], dict[str, Any]]:
+        self.asked.append(tuple(paths))
+        old, new = (ServerSpec(name="good", target=StdioLaunch(command=one)) for one in ("a", "b"))
+        kept = ServerSpec(name="kept", target=StdioLaunch(command="a"))
+        return plan_changes({"good": old, "kept": kept}, {"good": new, "kept": kept}), self.config
+
+    def last_config(self) -> dict[str, Any]:
+        return self.config
+
+
+FACTS = Facts(version="1.2.3", started_at=1_700_000_000.0, pid=1, addresses={"gateway": ["127.0.0.1:7433"]})
+
+
+def served(supervisor: PuppetSupervisor, path: Any, instance: str, reloading: Any = None, **more: Any) -> ControlServer:
+    """The control server over a puppet; a context manager."""
+    reloading = reloading or PuppetReloading()
+    return ControlServer(supervisor, reloading, FACTS, listen=[f"unix:{path}"], instance=instance, **more)
+
+
+async def _main(arguments: argparse.Namespace) -> None:
+    if arguments.many:
+        names = [a_status(f"server-{n:03}") for n in range(arguments.many)]
+    else:
+        bad = a_status("bad", State.BACKOFF, reason="it exited with code 1", next_attempt=time.time() + 30, pid=None)
+        names = [a_status("good"), bad, a_status("off", State.DISABLED, wanted="disabled")]
+    supervisor = PuppetSupervisor(*names)
+    for name in supervisor.names():
+        supervisor.said[name] = [f"{name} says {n}" for n in range(3)]
+        supervisor.move(name, supervisor.now[name].state, reason=supervisor.now[name].reason)
+    reloading = PuppetReloading(rejected=arguments.rejected)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(served(supervisor, arguments.socket, arguments.instance, reloading))
+        print("serving", flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            match line.split():
+                case ["move", name, state]:
+                    supervisor.move(name, State(state))
+                case ["unready"]:
+                    reloading.ready = False
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("socket")
+    parser.add_argument("instance")
+    parser.add_argument("--many", type=int, default=0)
+    parser.add_argument("--rejected", action="store_true")
+    asyncio.run(_main(parser.parse_args()))

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pytest
+
+from mcpvisor.daemon.control.explain import Evidence, explain, uri_conflicts
+from mcpvisor.daemon.control.explain_text import as_text
+from mcpvisor.supervisor.events import (
+    CatalogEntryDropped,
+    ConnectEnded,
+    ProcessEnded,
+    ServerStateChanged,
+    SessionLost,
+    StdoutNoise,
+)
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
+from mcpvisor.supervisor.states import State
+
+NOW = 1000.0
+SPEC = ServerSpec(name="s", target=StdioLaunch(command="true"))
+
+
+def tried(outcome, at=NOW - 5):
+    return ConnectEnded(at=at, server="s", generation=1, outcome=outcome, seconds=1.0)
+
+
+def ended(at, code=1, *, wanted=False):
+    return ProcessEnded(
+        at=at, server="s", pid=1, generation=1, exit_code=code, signal=None, seconds=1.0, wanted=wanted
+    )  # fmt: skip
+
+
+@pytest.fixture
+def explained(puppet):
+    """Explains a server in a given state; returns the explanation and its three first lines."""
+
+    def run(state, *history, stderr=(), stderr_dropped=0, **other):
+        status = puppet.a_status("s", state, **{"since": NOW - 12, **other})
+        evidence = Evidence(status=status, spec=SPEC, history=history, stderr=stderr, stderr_dropped=stderr_dropped)
+        explanation = explain(evidence, NOW)
+        return explanation, as_text(explanation, clock=lambda at: f"<{at:g}>").split("\n")
+
+    return run
+
+
+def test_a_server_that_hangs_at_its_handshake(explained):
+    """A hanging handshake is named, with how long it has lasted and when the daemon gives it up."""
+    _, (what, following, remedy, *_) = explained(State.NEGOTIATING, reason="waiting for its answer to initialize")
+
+    assert "s has not finished the handshake, for 12 s now: waiting for its answer to initialize." == what
+    assert following.startswith("Next: the daemon gives it 60 s")
+    assert following.endswith("at <1048>, in 48 s.")
+    assert "run its command by hand" in remedy
+
+
+def test_a_server_that_hung_and_waits_for_its_next_try(explained):
+    """After a start that timed out the remedy is about slow starts, and the next try has its time."""
+    explanation, (what, following, remedy, *_) = explained(
+        State.BACKOFF, tried("start_timeout"), reason="no answer within 60 s", next_attempt=NOW + 30
+    )
+
+    assert "start_timeout" == explanation["cause"]
+    assert "s is down: no answer within 60 s." == what
+    assert following.endswith("at <1030>, in 30 s.")
+    assert "raise start_timeout in /etc/mcpvisor/mcpvisor.toml:7" in remedy
+
+
+def test_a_program_that_is_not_installed(explained):
+    """A missing program is named with the place where its command is written."""
+    _, (what, following, remedy, *_) = explained(
+        State.FAILED, tried("no_such_program"), reason="no program 'npx' on PATH", next_attempt=NOW + 300
+    )
+
+    assert "s cannot work as its entry is written: no program 'npx' on PATH." == what
+    assert "looks again now and then" in following
+    assert "in 5 min" in following
+    assert "install the program" in remedy
+    assert "/etc/mcpvisor/mcpvisor.toml:7" in remedy
+
+
+def test_an_entry_that_waits_for_an_edit(explained):
+    """An invalid entry waits for an edit, and says so instead of a time."""
+    _, (_, following, remedy, *_) = explained(State.FAILED, reason="unknown key 'comand'")
+
+    assert "Next: the daemon waits for an edit of the entry." == following
+    assert "You: correct /etc/mcpvisor/mcpvisor.toml:7, then `mcpvisor reload`" == remedy
+
+
+def test_a_flood_on_stderr(explained):
+    """A server that is ready and floods stderr is called both, with how much was dropped."""
+    explanation, (what, _, remedy, *_) = explained(State.READY, stderr_dropped=12000)
+
+    assert 12000 == explanation["stderr_dropped"]
+    assert "s is ready, but it floods stderr (12000 lines over the rate were dropped)." == what
+    assert "log level" in remedy
+
+
+def test_a_crash_loop(explained):
+    """A crash loop says how often in what time, how the last process ended, its last words and the next careful try."""
+    ends = [ended(NOW - 50 + n * 10) for n in range(5)]
+    explanation, (what, following, remedy, *rest) = explained(
+        State.CRASH_LOOP, *ends, reason="more than 5 ends in 60 s", next_attempt=NOW + 250, last_exit="exited with code 1",
+        stderr=("KeyError: 'TOKEN'",),
+    )  # fmt: skip
+
+    assert "s keeps ending (5 ends in 50 s): more than 5 ends in 60 s; its last process exited with code 1." == what
+    assert "one careful try" in following
+    assert "in 4 min" in following
+    assert "mcpvisor restart s" in remedy
+    assert "  KeyError: 'TOKEN'" == rest[-1]
+    assert ["KeyError: 'TOKEN'"] == explanation["stderr"]
+
+
+def test_ends_that_were_wanted_are_no_crashes(explained):
+    """A process that we ended ourselves does not count as an end."""
+    _, (what, *_) = explained(State.CRASH_LOOP, ended(1, wanted=True), ended(2, wanted=True))
+
+    assert "s keeps ending." == what
+
+
+def test_a_stop_by_an_operator(explained):
+    """A stopped server says who stopped it, that nothing will happen, and how to start it."""
+    _, (what, following, remedy, *_) = explained(
+        State.STOPPED, wanted="stopped", wanted_by="uid:0 (stop)", reason="stop ordered by uid:0"
+    )
+
+    assert "s was stopped: stop ordered by uid:0." == what
+    assert "Next: nothing happens until `start`, or until the daemon's own next start." == following
+    assert "You: `mcpvisor start s`" == remedy
+
+
+@pytest.mark.parametrize(("by", "advice"), [("config", "set `enabled = true`"), ("uid:0", "`mcpvisor enable s`")])
+def test_a_disabled_server(explained, by, advice):
+    """A disabled server says by whom, and the way back fits who did it."""
+    _, (what, _, remedy, *_) = explained(State.DISABLED, wanted="disabled", wanted_by=by)
+
+    assert f"s is disabled by {by}." == what
+    assert remedy.startswith(f"You: {advice}")
+
+
+def test_refused_credentials(explained):
+    """A server that refuses the credentials says that others are waited for, and where they are written."""
+    _, (what, following, remedy, *_) = explained(State.AUTH_REQUIRED, tried("auth"), reason="HTTP 401", next_attempt=NOW + 300)
+
+    assert "s refuses the credentials it was given: HTTP 401." == what
+    assert "waits for other credentials" in following
+    assert "`auth` or `headers` in /etc/mcpvisor/mcpvisor.toml:7" in remedy
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_has_three_sentences(explained, state):
+    """In every state there is a sentence on what is, one on what comes, and one on what to do; none of them is empty."""
+    _, lines = explained(state)
+
+    assert lines[0].startswith("s ")
+    assert len(lines[1]) > len("Next: .")
+    assert len(lines[2]) > len("You: .")
+    assert "" == lines[3]
+
+
+def test_a_failure_is_forgotten_once_the_server_is_ready(explained):
+    """What went wrong before the server was last ready is no cause any more."""
+    explanation, _ = explained(State.DEGRADED, tried("tls"), tried("ready"))
+
+    assert "" == explanation["cause"]
+
+
+def test_a_server_that_ends_without_a_word(explained):
+    """A server that ended and left nothing on stderr is to be run by hand; one that left words, to be read."""
+    _, (_, _, silent, *_) = explained(State.BACKOFF, tried("process_exited"))
+    _, (_, _, loud, *_) = explained(State.BACKOFF, tried("process_exited"), stderr=("oh",))
+
+    assert "it left no word on stderr: run its command by hand" in silent
+    assert "its last words on stderr are below" in loud
+
+
+def test_the_newest_cause_counts(explained):
+    """Of several failures the newest decides the remedy."""
+    lost = SessionLost(at=NOW, server="s", generation=1, cause="session_lost", detail="")
+    explanation, _ = explained(State.BACKOFF, tried("tls"), lost)
+
+    assert "session_lost" == explanation["cause"]
+
+
+def test_blemishes_of_the_catalog(explained):
+    """Entries that were left out are counted in the first line and named below, each once."""
+    drop = CatalogEntryDropped(at=NOW, server="s", kind="tools", entry="bad", why="no inputSchema")
+    noise = StdoutNoise(at=NOW, server="s", excerpt="hello", count=7)
+    explanation, lines = explained(State.READY, drop, drop, noise)
+
+    assert [{"kind": "tools", "entry": "bad", "why": "no inputSchema"}] == explanation["catalog_drops"]
+    assert "it writes to stdout what is no message (7 lines), 1 entries of its lists are unusable" in lines[0]
+    assert "  tools bad: no inputSchema" in lines
+
+
+def test_uris_that_two_servers_claim():
+    """Of two servers with one URI the first in name order owns it, and both are told of the other."""
+    shared, own = {"uri": "x://1"}, {"uri": "x://2"}
+    offers = {"b": Offer(resources=(shared, own)), "a": Offer(resources=(shared,))}
+
+    assert ["x://1 is also offered by a; on /mcp it is a's, at /mcp/b this server's own"] == uri_conflicts("b", offers)
+    assert ["x://1 is also offered by b; on /mcp it is a's, at /mcp/a this server's own"] == uri_conflicts("a", offers)
+
+
+def test_events_are_shown_with_what_they_say(explained):
+    """An event is one line with its time, its kind and the fields that say something."""
+    moved = ServerStateChanged(
+        at=990, server="s", old=State.READY, new=State.BACKOFF, reason="gone", next_attempt=None
+    )  # fmt: skip
+    _, lines = explained(State.BACKOFF, moved)
+
+    assert "  <990> server_state_changed old=ready new=backoff reason=gone" in lines

@@ -1,0 +1,133 @@
+"""Each telling event is one log line with its level, its sentence and its fields."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from mcpvisor.daemon.event_lines import EventLines
+from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.states import State
+
+
+def lines_of(*events: ev.Event, level: str = "debug") -> list[tuple[str, str, dict[str, Any]]]:
+    """What is written for these events on a bus."""
+    order = ["debug", "info", "warning", "error"]
+    written: list[tuple[str, str, dict[str, Any]]] = []
+    bus = EventBus()
+    bus.attach(EventLines(lambda *line: written.append(line), lambda at: order.index(at) >= order.index(level)))
+    for event in events:
+        bus.emit(event)
+    return written
+
+
+def changed(new: State, old: State = State.STARTING, reason: str = "why") -> ev.ServerStateChanged:
+    return ev.ServerStateChanged(at=1.0, server="docs", old=old, new=new, reason=reason, next_attempt=None)
+
+
+def test_a_change_of_state_says_from_what_to_what_and_why():
+    """The line names server, both states and the reason, and carries them as fields."""
+    [(level, message, fields)] = lines_of(changed(State.BACKOFF, State.READY, "process exited (code 1)"))
+
+    assert ("warning", "docs: ready -> backoff: process exited (code 1)") == (level, message)
+    assert {
+        "mcp_event": "ServerStateChanged",
+        "server": "docs",
+        "old": "ready",
+        "new": "backoff",
+        "reason": "process exited (code 1)",
+        "next_attempt": None,
+    } == fields
+
+
+def test_the_time_of_the_next_attempt_is_told():
+    """A state that ends by itself says when."""
+    event = dataclasses.replace(changed(State.BACKOFF), next_attempt=0.0)
+    [(_, message, _)] = lines_of(event)
+
+    assert "; next attempt at 19" in message
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [
+        (State.READY, "info"),
+        (State.NEGOTIATING, "debug"),
+        (State.DEGRADED, "warning"),
+        (State.CRASH_LOOP, "error"),
+        (State.FAILED, "error"),
+        (State.AUTH_REQUIRED, "error"),
+    ],
+)
+def test_the_level_follows_the_state(state, level):
+    """What needs somebody is an error, what mends itself a warning, what passes is for debugging."""
+    assert [level] == [line[0] for line in lines_of(changed(state))]
+
+
+@pytest.mark.parametrize(("wanted", "level"), [(True, "info"), (False, "warning")])
+def test_an_unasked_end_of_a_process_is_a_warning(wanted, level):
+    """A process that ended by itself is worth more attention than one that was stopped."""
+    event = ev.ProcessEnded(at=1.0, server="docs", pid=7, generation=1, exit_code=None, signal=9, seconds=1.5, wanted=wanted)
+    [(at, message, _)] = lines_of(event)
+
+    assert (level, True) == (at, message.endswith("after 1.5 s: signal 9"))
+
+
+def test_stderr_is_one_line_each_under_its_server():
+    """Each line of a server's stderr is a record of its own, and dropped ones are counted before them."""
+    written = lines_of(ev.StderrWritten(at=1.0, server="docs", lines=("one", "two"), dropped=3))
+
+    assert [
+        ("warning", "docs: 3 lines of stderr over the rate were dropped"),
+        ("info", "docs: stderr: one"),
+        ("info", "docs: stderr: two"),
+    ] == [line[:2] for line in written]
+    assert {"docs"} == {line[2]["server"] for line in written}
+
+
+def test_nothing_of_a_server_breaks_a_line_or_shows_a_credential():
+    """Line breaks and escapes of a reason are replaced, and its credentials masked."""
+    [(_, message, fields)] = lines_of(changed(State.FAILED, reason="a\nb\x1b[2J https://u:canary@h/"))
+
+    assert "canary" not in message + str(fields)
+    assert not {"\n", "\x1b"} & set(message)
+
+
+def test_params_of_notifications_are_not_written():
+    """What a server puts into a notification is nobody's business here."""
+    event = ev.ServerNotified(at=1.0, server="docs", method="notifications/message", params={"data": "canary"})
+
+    assert "canary" not in str(lines_of(event))
+
+
+def test_numbers_are_no_news():
+    """Samples and answered probes write nothing, and hidden levels cost no line."""
+    sample = ev.ProcessesSampled(at=1.0, server="docs", processes=1, resident_bytes=1, cpu_seconds=1.0)
+
+    assert [] == lines_of(sample, ev.ProbeAnswered(at=1.0, server="docs", seconds=0.1))
+    assert [] == lines_of(changed(State.STARTING), level="info")
+
+
+def test_every_other_event_has_its_line():
+    """No event that the supervisor may emit is silently forgotten by the log."""
+    silent = {"Event", "ServerEvent", "ProcessesSampled", "ProbeAnswered"}
+    fillers = {
+        "str": "x",
+        "int": 1,
+        "float": 1.0,
+        "bool": False,
+        "float | None": None,
+        "State": State.READY,
+        "tuple[str, ...]": ("x",),
+    }
+    kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)]
+    missing = set()
+    for kind in kinds:
+        values = {f.name: fillers.get(str(f.type), "tools") for f in dataclasses.fields(kind) if f.name != "params"}
+        if kind.__name__ not in silent and not lines_of(kind(**values)):
+            missing.add(kind.__name__)
+
+    assert set() == missing

@@ -1,0 +1,49 @@
+"""Text of servers, made fit to be shown."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mcpvisor.supervisor.cleaning import clean_text
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        (b"plain", "plain"),
+        ("größe 🦑".encode(), "größe 🦑"),
+        (b"caf\xe9", "caf\ufffd"),
+        (b"\x1b[31mred\x1b[0m \x1b[2J\x1b[H", "red "),
+        (b"\x1b]0;title\x07text \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "text link"),
+        (b"\x1bP1;2|dcs\x1b\\after \x1b(B", "after "),
+        ("\x9b31mc1\x9d0;t\x9c".encode(), "c1"),
+        (b"a\tb\r\nc\x00\x07\x7f", "a b c"),
+        ("abc\u202edcb\u2066x\u200b\ufeff", "abcdcbx"),
+        ("tag\U000e0041\U000e007f end\u2028next", "tag end next"),
+        ("lone \ud800 surrogate", "lone \ufffd surrogate"),
+        (b"\x1b", ""),
+        (b"", ""),
+    ],
+)
+def test_nothing_that_steers_is_left(raw, clean):
+    """Escapes, controls and direction marks go; spaces of all kinds become one; what is no text becomes U+FFFD."""
+    assert clean == clean_text(raw, 100)
+
+
+def test_text_is_cut_with_a_sign():
+    """A text over the limit is cut to it, and ends in an ellipsis."""
+    assert ["abc", "ab…", "…"] == [clean_text("abc", 3), clean_text("abcd", 3), clean_text("abcd", 1)]
+
+
+@pytest.mark.parametrize("piece", [b"x", b"\x1b]", b"\x1b[", b"\x1b[1;1;1", b"\xff", b" \n"])
+def test_work_is_bounded_whatever_the_length(piece):
+    """Sixteen megabytes of anything are cleaned in less than 50 ms."""
+    raw = piece * (16_000_000 // len(piece))
+    began = time.perf_counter()
+    text = clean_text(raw, 500)
+    seconds = time.perf_counter() - began
+
+    assert len(text) <= 500
+    assert seconds < 0.05

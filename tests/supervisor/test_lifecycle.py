@@ -1,0 +1,379 @@
+"""The table of states, walked by hand and at random, with time as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mcpvisor.supervisor import lifecycle as lc
+from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
+from mcpvisor.supervisor.states import AT_REST, State
+
+
+def spec(**changes: object) -> ServerSpec:
+    return replace(ServerSpec(name="files", target=StdioLaunch(command="files")), **changes)
+
+
+def http(**changes: object) -> ServerSpec:
+    return replace(ServerSpec(name="docs", target=HttpTarget(url="http://127.0.0.1:1/mcp")), **changes)
+
+
+def machine(made: ServerSpec | None = None, jitter: float = 1.0) -> Lifecycle:
+    return Lifecycle(made or spec(), lambda: jitter)
+
+
+def opens(commands: list[lc.Command]) -> list[int]:
+    return [command.generation for command in commands if isinstance(command, lc.Open)]
+
+
+def run_to_ready(cycle: Lifecycle, now: float = 0.0) -> int:
+    cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), now)
+    return bring_up(cycle, now)
+
+
+def bring_up(cycle: Lifecycle, now: float) -> int:
+    number = cycle.generation
+    for event in (lc.Launched(number), lc.Opened(number), lc.Negotiated(number), lc.Restored(number)):
+        cycle.handle(event, now)
+    assert cycle.state is State.READY
+    return number
+
+
+def end(cycle: Lifecycle, now: float, cause: str = "process_exited", **more: object) -> list[lc.Command]:
+    number = cycle.generation
+    commands = cycle.handle(lc.Ended(number, cause, "exited with code 1", **more), now)
+    return commands + cycle.handle(lc.Closed(number), now)
+
+
+class TestTheWayUp:
+    def test_a_server_passes_the_states_in_order(self) -> None:
+        """starting, negotiating, restoring and ready follow each other."""
+        cycle = machine()
+        seen = []
+        for event in (
+            lc.WantedSet(Wanted.RUNNING, "test"),
+            lc.Opened(1),
+            lc.Negotiated(1),
+            lc.Restored(1),
+        ):
+            cycle.handle(event, 0.0)
+            seen.append(cycle.state)
+
+        assert seen == [State.STARTING, State.NEGOTIATING, State.RESTORING, State.READY]
+
+    def test_what_could_not_be_restored_is_degraded_and_named(self) -> None:
+        """Calls work, and the reason says what does not."""
+        cycle = machine()
+        number = run_to_ready(cycle)
+        cycle.handle(lc.Impaired(number, "probe 1/3 missed"), 1.0)
+
+        assert (cycle.state, cycle.reason) == (State.DEGRADED, "probe 1/3 missed")
+
+    def test_the_time_to_start_runs_from_the_launch_and_not_from_the_queue(self) -> None:
+        """A server that waits for its turn to start does not use up its own time."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        before = cycle.deadline
+        cycle.handle(lc.Launched(1), 40.0)
+
+        assert (before, cycle.deadline) == (None, 100.0)
+
+    def test_a_start_that_timed_out_gets_twice_the_time_up_to_five_minutes(self) -> None:
+        """Later tries get more time, since a cold package start may need it."""
+        cycle = machine(spec(restart=RestartPolicy(intensity=None)))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        budgets, now = [], 0.0
+        for _ in range(5):
+            cycle.handle(lc.Launched(cycle.generation), now)
+            assert cycle.deadline is not None
+            budgets.append(cycle.deadline - now)
+            number, now = cycle.generation, cycle.deadline
+            cycle.handle(lc.TimePassed(), now)
+            assert cycle.state is State.BACKOFF
+            cycle.handle(lc.Closed(number), now)
+            now = cycle.deadline or now
+            cycle.handle(lc.TimePassed(), now)
+
+        assert budgets == [60.0, 120.0, 240.0, 300.0, 300.0]
+
+
+class TestTheWayBack:
+    def test_the_first_restart_is_immediate_when_the_generation_had_served(self) -> None:
+        """Whoever calls next hardly notices."""
+        cycle = machine()
+        run_to_ready(cycle)
+        end(cycle, 1.0, served=True)
+
+        assert (cycle.state, cycle.next_attempt) == (State.BACKOFF, 1.0)
+
+    def test_the_delay_doubles_when_generations_end_unused(self) -> None:
+        """1, 2, 4, 8 seconds (at full jitter), and no more than max_delay."""
+        cycle = machine(spec(restart=RestartPolicy(intensity=None, max_delay=10.0)))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        delays, now = [], 0.0
+        for _ in range(6):
+            bring_up(cycle, now)
+            end(cycle, now)
+            assert cycle.next_attempt is not None
+            delays.append(cycle.next_attempt - now)
+            now = cycle.next_attempt
+            cycle.handle(lc.TimePassed(), now)
+
+        assert delays == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+    def test_too_many_ends_are_a_crash_loop_with_a_half_open_try(self) -> None:
+        """The sixth end within a minute parks the server, and one try follows after five minutes."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        now = 0.0
+        for _ in range(6):
+            bring_up(cycle, now)
+            end(cycle, now, served=True)
+            if cycle.state is State.BACKOFF:
+                cycle.handle(lc.TimePassed(), now)
+
+        assert (cycle.state, cycle.next_attempt) == (State.CRASH_LOOP, 300.0)
+        assert opens(cycle.handle(lc.TimePassed(), 300.0)) == [7]
+
+    def test_real_uptime_forgets_what_was(self) -> None:
+        """After stable_after the count and the delay begin anew; a mere handshake changes nothing."""
+        cycle = machine()
+        run_to_ready(cycle)
+        for _ in range(4):
+            end(cycle, 0.0, served=True)
+            cycle.handle(lc.TimePassed(), 0.0)
+            bring_up(cycle, 0.0)
+        cycle.handle(lc.TimePassed(), 60.0)
+        states = []
+        for _ in range(5):
+            end(cycle, 61.0, served=True)
+            states.append(cycle.state)
+            cycle.handle(lc.TimePassed(), 61.0)
+            bring_up(cycle, 61.0)
+
+        assert states == [State.BACKOFF] * 5
+
+    def test_failed_dials_never_become_a_crash_loop(self) -> None:
+        """An HTTP server that is away is dialled for ever, with a capped delay."""
+        cycle = machine(http())
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        now = 0.0
+        for _ in range(50):
+            end(cycle, now, "connect_failed")
+            assert cycle.next_attempt is not None
+            delay, now = cycle.next_attempt - now, cycle.next_attempt
+            cycle.handle(lc.TimePassed(), now)
+
+        assert (cycle.generation, delay) == (51, 60.0)
+
+    def test_retry_after_is_obeyed(self) -> None:
+        """A server that names a time is not asked before it."""
+        cycle = machine(http())
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0, "connect_failed", retry_after_s=42.0)
+
+        assert cycle.next_attempt == 42.0
+
+    @pytest.mark.parametrize("cause", ["no_such_program", "permission", "bad_cwd", "tls"])
+    def test_what_cannot_work_as_written_is_failed_and_tried_slowly(self, cause: str) -> None:
+        """Every five minutes, since a machine changes too; it is no crash loop."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0, cause)
+
+        assert (cycle.state, cycle.next_attempt) == (State.FAILED, 300.0)
+
+    def test_a_server_that_does_not_survive_the_probe_is_started_again_at_once(self) -> None:
+        """It is no crash, and no second process meets the first."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        cycle.handle(lc.Opened(1), 0.0)
+        early = cycle.handle(lc.Ended(1, "era_probe", "ended when asked"), 0.0)
+        late = cycle.handle(lc.Closed(1), 0.1)
+
+        assert (opens(early), opens(late), cycle.state) == ([], [2], State.STARTING)
+
+    def test_a_lost_session_is_renewed_while_answers_are_still_coming(self) -> None:
+        """The new session does not wait for the calls that are in flight on the old one."""
+        cycle = machine(http())
+        number = run_to_ready(cycle)
+        commands = cycle.handle(lc.Ended(number, "session_lost", "404", served=True), 1.0)
+        again = cycle.handle(lc.TimePassed(), 1.0)
+
+        assert lc.Retire(number, 30.0) in commands
+        assert opens(again) == [2]
+
+    @pytest.mark.parametrize(
+        ("rule", "code", "expected"),
+        [
+            (RestartRule.ALWAYS, 0, State.BACKOFF),
+            (RestartRule.ON_FAILURE, 1, State.BACKOFF),
+            (RestartRule.ON_FAILURE, 0, State.STOPPED),
+            (RestartRule.NEVER, 1, State.STOPPED),
+        ],
+    )
+    def test_the_restart_policy_decides(self, rule: RestartRule, code: int, expected: State) -> None:
+        """always, on-failure and never do what their names say."""
+        cycle = machine(spec(restart=RestartPolicy(policy=rule)))
+        run_to_ready(cycle)
+        end(cycle, 1.0, exit_code=code)
+
+        assert cycle.state is expected
+
+
+class TestWaking:
+    def test_a_call_wakes_one_try(self) -> None:
+        """A server in backoff is tried at once when somebody wants it."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0)
+
+        assert opens(cycle.handle(lc.Woken(), 1.0)) == [2]
+
+    def test_callers_cannot_cause_more_than_one_try_per_delay(self) -> None:
+        """However many call, the tries are a delay apart."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0)
+        tries = []
+        for tenth in range(100):
+            opened = opens(cycle.handle(lc.Woken(), tenth / 10))
+            tries += opened
+            if opened:
+                end(cycle, tenth / 10)
+
+        assert len(tries) == 9
+
+
+class TestOrders:
+    def test_a_stop_drains_and_then_rests(self) -> None:
+        """Calls in flight may finish; after that nothing is left."""
+        cycle = machine()
+        number = run_to_ready(cycle)
+        commands = cycle.handle(lc.WantedSet(Wanted.STOPPED, "ordered"), 1.0)
+        draining = cycle.state
+        cycle.handle(lc.Closed(number), 2.0)
+
+        assert lc.Retire(number, 30.0) in commands
+        assert (draining, cycle.state, cycle.reason) == (State.DRAINING, State.STOPPED, "ordered")
+
+    def test_a_stop_during_a_restart_is_not_lost(self) -> None:
+        """What is wanted is stored: the order that came last holds."""
+        cycle = machine()
+        number = run_to_ready(cycle)
+        cycle.handle(lc.RestartOrdered("ordered"), 1.0)
+        cycle.handle(lc.WantedSet(Wanted.STOPPED, "ordered"), 1.0)
+        commands = cycle.handle(lc.Closed(number), 2.0)
+
+        assert (opens(commands), cycle.state) == ([], State.STOPPED)
+
+    def test_a_start_during_a_stop_starts_after_it(self) -> None:
+        """Never two processes, and never a lost order."""
+        cycle = machine()
+        number = run_to_ready(cycle)
+        cycle.handle(lc.WantedSet(Wanted.STOPPED, "ordered"), 1.0)
+        early = cycle.handle(lc.WantedSet(Wanted.RUNNING, "ordered"), 1.0)
+        late = cycle.handle(lc.Closed(number), 2.0)
+
+        assert (opens(early), opens(late)) == ([], [2])
+
+    def test_an_end_while_stopping_is_no_crash(self) -> None:
+        """A process that goes because it was asked to is not started again."""
+        cycle = machine()
+        number = run_to_ready(cycle)
+        cycle.handle(lc.WantedSet(Wanted.DISABLED, "ordered"), 1.0)
+        cycle.handle(lc.Ended(number, "process_exited", "exited with code 0"), 1.0)
+        cycle.handle(lc.Closed(number), 1.0)
+
+        assert (cycle.state, cycle.next_attempt) == (State.DISABLED, None)
+
+
+class Walk(RuleBasedStateMachine):
+    """Any order of inputs, as an actor could give them."""
+
+    @initialize(overlap=st.booleans(), intensity=st.sampled_from([None, Intensity(ends=2, within=60.0)]))
+    def begin(self, overlap: bool, intensity: Intensity | None) -> None:
+        made = (http if overlap else spec)(restart=RestartPolicy(intensity=intensity))
+        self.cycle = machine(made, 0.5)
+        self.now = 0.0
+        self.alive: set[int] = set()
+        self.most = 0
+
+    def give(self, event: lc.Input) -> None:
+        for command in self.cycle.handle(event, self.now):
+            if isinstance(command, lc.Open):
+                self.alive.add(command.generation)
+                self.most = max(self.most, len(self.alive))
+
+    @rule(wanted=st.sampled_from(list(Wanted)))
+    def order(self, wanted: Wanted) -> None:
+        self.give(lc.WantedSet(wanted, "ordered"))
+
+    @rule()
+    def restart(self) -> None:
+        self.give(lc.RestartOrdered("ordered"))
+
+    @rule()
+    def wake(self) -> None:
+        self.give(lc.Woken())
+
+    @rule(seconds=st.floats(0.0, 400.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.give(lc.TimePassed())
+
+    @precondition(lambda self: self.alive)
+    @rule(
+        data=st.data(),
+        make=st.sampled_from([lc.Launched, lc.Opened, lc.Negotiated, lc.Restored]),
+    )
+    def tell(self, data: st.DataObject, make: type) -> None:
+        self.give(make(data.draw(st.sampled_from(sorted(self.alive)))))
+
+    @precondition(lambda self: self.alive)
+    @rule(
+        data=st.data(),
+        cause=st.sampled_from(["process_exited", "connect_failed", "session_lost", "auth", "era_probe", "no_such_program"]),
+        served=st.booleans(),
+    )
+    def end(self, data: st.DataObject, cause: str, served: bool) -> None:
+        self.give(lc.Ended(data.draw(st.sampled_from(sorted(self.alive))), cause, "ended", served=served))
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.alive)))
+        if number == self.cycle._current:
+            self.give(lc.Ended(number, "closed", "the wire was closed"))
+        self.alive.discard(number)
+        self.give(lc.Closed(number))
+
+    @invariant()
+    def no_state_waits_for_nothing(self) -> None:
+        """Every state has a deadline, a known next try, a generation that will report, or an operator to wait for."""
+        if not hasattr(self, "cycle"):
+            return
+        cycle = self.cycle
+        waits_for_somebody = cycle.state in AT_REST or bool(self.alive) or cycle.generation == 0
+        assert waits_for_somebody or cycle.deadline is not None, cycle.state
+
+    @invariant()
+    def rest_means_rest(self) -> None:
+        """At rest nothing runs, and nothing runs that is not wanted."""
+        if hasattr(self, "cycle") and self.cycle.state in AT_REST and self.cycle.generation:
+            assert not self.alive
+
+    @invariant()
+    def two_generations_only_after_a_lost_session(self) -> None:
+        """A stdio server never has two processes."""
+        if hasattr(self, "cycle") and self.cycle.spec.transport == "stdio":
+            assert len(self.cycle._open) <= 1
+
+
+Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestWalk = Walk.TestCase

@@ -1,0 +1,88 @@
+"""Callers of a server that is killed and started again: each of them gets an outcome."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections import Counter
+
+import anyio
+import pytest
+from tests.supervisor.transports.http_rig import BOTH, SERVERS, echo, session, until
+
+from mcpvisor.supervisor.errors import RequestFailed
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=BOTH)
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Both worlds."""
+    return request.param
+
+
+async def test_restart_under_100_callers() -> None:
+    """With 100 callers at once, a kill and a restart leave nobody waiting, and the new server's refusal ends the session."""
+    port = free_port()
+    outcomes: Counter[str] = Counter()
+    first = await started(port)
+    try:
+        async with session(f"http://127.0.0.1:{port}/mcp") as wire:
+
+            async def call() -> None:
+                while wire.end is None:
+                    try:
+                        await echo(wire)
+                        outcomes["ok"] += 1
+                    except RequestFailed as failure:
+                        outcomes[f"{failure.outcome.value} {failure.cause}"] += 1
+                        await anyio.sleep(0.01)
+
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(100):
+                        tasks.start_soon(call)
+                    await until(lambda: outcomes["ok"] >= 300)
+                    end(first)
+                    await until(lambda: outcomes["not_sent connect_failed"] >= 100)
+                    first = await started(port)
+            assert wire.end is not None
+            assert ("session_lost", True, 0) == (wire.end.cause, wire.suspect, wire.in_flight)
+    finally:
+        end(first)
+    known = {
+        "ok",
+        "maybe_executed stream_failed",
+        "not_sent connect_failed",
+        "maybe_executed session_lost",
+        "not_sent session_lost",
+    }
+    assert set() == set(outcomes) - known
+    assert outcomes["maybe_executed stream_failed"] <= 100
+    assert outcomes["maybe_executed session_lost"] <= 100
+
+
+async def started(port: int) -> subprocess.Popen[bytes]:
+    """The small server on a port, once it listens."""
+    process = subprocess.Popen([sys.executable, str(SERVERS / "lite.py"), "--http", str(port)])
+    with anyio.fail_after(5):
+        while True:
+            try:
+                stream = await anyio.connect_tcp("127.0.0.1", port)
+            except OSError:
+                await anyio.sleep(0.01)
+            else:
+                await stream.aclose()
+                return process
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
