@@ -73,6 +73,11 @@ class EventBus:
         """Call `inline` on every event from now on."""
         self._inline.append(inline)
 
+    def detach(self, inline: Inline) -> None:
+        """Call `inline` no more; one that is not attached is no error."""
+        if inline in self._inline:
+            self._inline.remove(inline)
+
     def subscribe(self, size: int = 1024) -> Subscription:
         """A queue of at most `size` events; a context manager that ends the subscription."""
         subscription = Subscription(self, size)

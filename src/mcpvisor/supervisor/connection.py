@@ -79,7 +79,7 @@ class Connection:
     def moved(self, state: State, reason: str, next_attempt: float | None) -> None:
         """The server is in another state; whoever waits for it looks again."""
         self.state, self.reason, self.next_attempt = state, reason, next_attempt
-        if state not in COMING:
+        if state not in COMING and state is not State.RESTORING:  # its lists are not in before it is ready
             self.first_try.set()
         self._changed.set()
         self._changed = anyio.Event()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -20,7 +20,7 @@ from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negoti
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
-from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.starts import StartGate, StartPlace
 from mcpvisor.supervisor.transports.exchange import ProgressSink
 from mcpvisor.supervisor.transports.wire import OpenFailed, Wire, WireEnd
@@ -110,7 +110,8 @@ class Generation:
                 place = await self._means.starts.enter()
                 self.opened_at = anyio.current_time()
                 self._post(lifecycle.Launched(self.number))
-                async with self._means.opener(self._opening) as wire:
+                opening = replace(self._opening, only_sse=self._means.era.only_sse)
+                async with self._means.opener(opening) as wire:
                     self._wire = wire
                     await self._on_wire(wire, place)
         except OpenFailed as failure:
@@ -135,8 +136,16 @@ class Generation:
                 tasks.start_soon(self._watch_end, wire, tasks.cancel_scope)
                 await self._serve(self.handshake, wire, place)
             except NegotiationFailed as failure:
-                self._ended(WireEnd(cause=failure.cause, detail=failure.detail, retry_after_s=failure.retry_after_s))
+                cause = self._other_transport(wire) if failure.cause == "not_streamable_http" else failure.cause
+                self._ended(WireEnd(cause=cause, detail=failure.detail, retry_after_s=failure.retry_after_s))
                 tasks.cancel_scope.cancel()
+
+    def _other_transport(self, wire: Wire) -> str:
+        """The cause of an end for which the other HTTP transport is tried at once, where the entry leaves that open."""
+        target = self.spec.target
+        is_open = isinstance(target, HttpTarget) and target.transport is HttpTransport.AUTO
+        self._means.era.only_sse = is_open and wire.kind == "http"
+        return "other_transport" if self._means.era.only_sse else "protocol"
 
     async def _serve(self, handshake: sdk.Handshake, wire: Wire, place: StartPlace) -> None:
         self.handshake_seconds = anyio.current_time() - self.opened_at
@@ -150,6 +159,25 @@ class Generation:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._restorer.follow, handshake, self._ask, partial(self._impair, "lists"))
             tasks.start_soon(self._prober.run)
+            tasks.start_soon(self._watch_suspicion, wire, self._prober)
+            tasks.start_soon(self._watch_push, wire)
+
+    async def _watch_suspicion(self, wire: Wire, prober: Prober) -> None:
+        """A session in doubt is asked at once, before the next caller meets its loss."""
+        while True:
+            suspicion = wire.suspicion
+            if wire.suspect:
+                await prober.check()
+            await suspicion.wait()
+
+    async def _watch_push(self, wire: Wire) -> None:
+        """Show a push channel that is down; once it is back, what may have changed meanwhile is read again."""
+        while True:
+            trouble, was_down = wire.push_trouble, bool(self._impaired.get("push"))
+            self._impair("push", trouble)
+            if was_down and not trouble:
+                self._restorer.reread()
+            await wire.push_changed()
 
     async def _watch_end(self, wire: Wire, scope: anyio.CancelScope) -> None:
         await wire.ended.wait()
@@ -173,6 +201,8 @@ class Generation:
             await self._idle.wait()
 
     def _ended(self, end: WireEnd) -> None:
+        if not self._restored and self._wire is not None and self._wire.kind == "sse":
+            self._means.era.only_sse = False  # it was worth a try; the next one begins with what is newer
         self._post(
             lifecycle.Ended(
                 self.number,

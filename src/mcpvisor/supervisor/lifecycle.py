@@ -168,6 +168,9 @@ _COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout",
 _AS_WRITTEN: Final = frozenset({"no_such_program", "permission", "bad_cwd", "tls"})
 """Nothing but an edit or a change of the machine mends these."""
 
+_ANOTHER_WAY: Final = frozenset({"era_probe", "other_transport"})
+"""The server answered, if only by its end, that it is to be spoken to otherwise: no failure, and no reason to wait."""
+
 _STARTING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING})
 
 
@@ -320,7 +323,7 @@ class Lifecycle:
     def _after_end(self, event: Ended, served: bool, now: float) -> list[Command]:
         policy = self.spec.restart
         self._reopen_reason = "session" if event.cause == "session_lost" else "exit" if served else "retry"
-        if event.cause == "era_probe":
+        if event.cause in _ANOTHER_WAY:
             return self._open_next(now, "retry", event.detail)
         if event.cause in _AS_WRITTEN:
             return self._await_try(State.FAILED, event.detail, now + SLOW_RETRY)

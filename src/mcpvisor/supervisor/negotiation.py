@@ -38,6 +38,8 @@ class EraMemory:
     verdict: Era | None = None
     skip_probe: bool = False
     """Whether the last process did not survive the probe, or never answered after it: begin with `initialize`."""
+    only_sse: bool = False
+    """Whether the server knows only the old HTTP+SSE transport, as it said by refusing a POST."""
 
 
 def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
@@ -130,6 +132,8 @@ def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
     failure = _failure_of(error)
     if wire.end is not None:
         return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s)
+    if failure is not None and failure.cause == "not_streamable_http":
+        return NegotiationFailed("not_streamable_http", failure.message)
     if failure is None or failure.outcome is Outcome.PEER_ERROR:
         return NegotiationFailed("protocol", f"the handshake was answered with an error: {error.message}")
     return NegotiationFailed(failure.cause, failure.message, failure.retry_after_s)

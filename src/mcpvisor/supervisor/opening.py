@@ -40,6 +40,8 @@ class Opening:
     generation: int
     instance: str
     """The daemon's instance id, which marks every process it starts."""
+    only_sse: bool = False
+    """Whether the server was found to know only the old HTTP+SSE transport."""
     hooks: WireHooks
     processes: ProcessHooks
     stderr: StderrRing

@@ -26,6 +26,10 @@ READ_ONLY: Final = frozenset(
 """Read-only, or the same when done twice, by the protocol itself."""
 
 
+_LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
+"""Why a request was not sent that will be just as true a moment later; the caller is told at once."""
+
+
 def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> bool:
     """Whether a request that failed like this may be sent again.
 
@@ -33,7 +37,7 @@ def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None,
     so of itself and the operator trusts its hints, or the operator allows it for lost sessions.
     """
     if failure.outcome is Outcome.NOT_SENT:
-        return True
+        return failure.cause not in _LASTING
     if failure.outcome is not Outcome.MAYBE_EXECUTED or failure.cause == "answer_refused":
         return False
     if method in READ_ONLY:

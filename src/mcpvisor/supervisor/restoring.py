@@ -70,6 +70,11 @@ class Restorer:
         self._woken.set()
         return True
 
+    def reread(self) -> None:
+        """Read every list again: notices of changes may have been missed."""
+        self._dirty.update(KINDS)
+        self._woken.set()
+
     def input_schema(self, tool: Any) -> Any:
         """The input schema of a tool by its own name; None when the server lists no such tool."""
         return next((entry.get("inputSchema") for entry in self.offer.tools if entry.get("name") == tool), None)

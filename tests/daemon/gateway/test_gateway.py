@@ -253,7 +253,6 @@ async def test_logging_modern(supervisor: PuppetSupervisor, tmp_path: Path):
         supervisor.notify("a", "notifications/message", {"level": "info", "data": "low"})
         supervisor.notify("b", "notifications/message", {"level": "error", "data": "other server"})
         supervisor.notify("a", "notifications/message", {"level": "error", "data": "high"})
-        await anyio.sleep(0.1)
         return {"content": []}
 
     supervisor.connection("a").answer = answer

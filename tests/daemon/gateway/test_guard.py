@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.abc
 import pytest
 from tests.daemon.gateway.puppet import INSTANCE, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, call, initialize, raw
@@ -337,3 +338,39 @@ def test_token_files_are_checked(tmp_path: Path):
     file.write_text("")
     with pytest.raises(GatewayError, match=str(file)):
         read_or_mint(tmp_path)
+
+
+async def test_answers_that_nobody_reads(supervisor: PuppetSupervisor, tmp_path: Path):
+    """A client that does not read its answer is cut off, and does not keep the answer in memory for ever."""
+    text = "x" * 20_000_000
+
+    async def answer(_: object) -> dict[str, object]:
+        return {"content": [{"type": "text", "text": text}]}
+
+    supervisor.connection("a").answer = answer
+    limits = GatewayLimits(keep_alive_seconds=0.2, grace_seconds=1)
+    async with gateway(supervisor, tmp_path, limits=limits) as served, Wire(served.addresses[0]) as client:
+        await client.open()
+        body = json.dumps(call("a__echo")).encode()
+        head = (
+            f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {client.session}\r\ncontent-length: {len(body)}\r\n"
+            "content-type: application/json\r\naccept: application/json, text/event-stream\r\n\r\n"
+        )
+        host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            await stream.send(head.encode() + body)
+            await anyio.sleep(0.8)  # not reading is the point, and nothing else tells that the limit has passed
+            received = await _drain(stream)
+
+    assert received < len(text)
+
+
+async def _drain(stream: anyio.abc.ByteReceiveStream) -> int:
+    """How many bytes still come before the connection is at its end."""
+    received = 0
+    with anyio.fail_after(5):
+        try:
+            while True:
+                received += len(await stream.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return received

@@ -16,7 +16,8 @@ from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTrans
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from mcp_types.jsonrpc import ErrorData
 
-from mcpvisor.daemon.gateway.sdk_server import SessionTransport, frame
+from mcpvisor.daemon.gateway.frames import frame
+from mcpvisor.daemon.gateway.sdk_server import SessionTransport
 
 TRANSPORT = StreamableHTTPServerTransport
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, call, initialize
@@ -277,18 +278,54 @@ class Wire_of:  # noqa: N801 # reads as a function
 
 
 async def test_closing_does_not_wait_for_ever(supervisor: PuppetSupervisor, tmp_path: Path):
-    """A request that does not end is cancelled once the grace is over."""
+    """A request that does not end is cancelled and answered once the grace is over."""
     door = supervisor.connection("a")
     door.answer = hang
-    limits = GatewayLimits(grace_seconds=1)
+    limits = GatewayLimits(grace_seconds=0.3)
     async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):
-        with pytest.raises(Exception), anyio.fail_after(5):  # noqa: B017, PT011, PT012 # whatever the HTTP client makes of it
+        with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.post, call("a__echo"))
+
+                async def leave_when_called() -> None:
+                    await until(door.called.is_set)
+                    await leave()
+
+                tasks.start_soon(leave_when_called)
+                answer = await client.post(call("a__echo"))
+
+    assert answer.json()["error"]["code"] == -32000
+    assert door.cancelled.is_set()
+
+
+async def test_a_cancelled_gateway(supervisor: PuppetSupervisor, tmp_path: Path):
+    """Cancelling the gateway cuts its connections and frees its port."""
+    door = supervisor.connection("a")
+    door.answer = hang
+    served = gateway(supervisor, tmp_path)
+    async with anyio.create_task_group() as tasks:
+        started = anyio.Event()
+
+        async def serve() -> None:
+            async with served:
+                started.set()
+                await anyio.sleep_forever()
+
+        tasks.start_soon(serve)
+        with anyio.fail_after(5):
+            await started.wait()
+        async with Wire(served.addresses[0]) as client:
+            await client.open()
+            async with anyio.create_task_group() as calls:
+
+                async def ask() -> None:
+                    with pytest.raises(httpx2.HTTPError):
+                        await client.post(call("a__echo"))
+
+                calls.start_soon(ask)
                 await until(door.called.is_set)
-                await leave()
-    with anyio.fail_after(5):
-        await door.cancelled.wait()
+                tasks.cancel_scope.cancel()
+    with pytest.raises(OSError, match=r"."):
+        await anyio.connect_tcp("127.0.0.1", int(served.addresses[0].rpartition(":")[2]))
 
 
 async def test_the_endpoint_of_a_removed_server(supervisor: PuppetSupervisor, tmp_path: Path):

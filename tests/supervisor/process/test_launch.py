@@ -174,3 +174,17 @@ async def test_several_may_wait_for_one_exit():
         await end_process(process, MARK, StopGraces())
 
     assert [0, 0, 0] == exits
+
+
+@pytest.mark.anyio
+async def test_stolen_exit_status_is_an_end_all_the_same():
+    """Where another part of the program has reaped the process, its end is known, and nothing is sent to its number."""
+    with anyio.fail_after(5):
+        process = launch(StdioLaunch(command="true"), ENVIRONMENT)
+        os.waitpid(process.pid, 0)
+        known = await process.wait()
+        session = process.session
+        await end_process(process, MARK, StopGraces())
+
+    assert (None, None, None) == (known.exit_code, known.signal, session)
+    assert "taken by another part" in str(known)

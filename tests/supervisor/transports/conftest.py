@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -95,6 +96,8 @@ def told() -> Any:
 def opened(told: Told, servers: Path) -> Opened:
     """Opens a wire to a puppet server and runs it: `opened("stdio_banner.py", "glued")`."""
 
+    generations = itertools.count(1)
+
     @asynccontextmanager
     async def enter(script: str, *args: str, graces: StopGraces = QUICK, **options: Any) -> AsyncIterator[StdioWire]:
         target = StdioLaunch(command=sys.executable, args=(str(servers / script), *args), env=options.pop("env", ()))
@@ -103,7 +106,7 @@ def opened(told: Told, servers: Path) -> Opened:
                 target,
                 told,
                 options.pop("ring", None) or StderrRing(told.stderr),
-                marker=Marker(told.instance, "puppet", 1),
+                marker=Marker(told.instance, "puppet", next(generations)),
                 graces=graces,
                 max_message=options.pop("max_message", 32 * MEBI),
                 processes=told,

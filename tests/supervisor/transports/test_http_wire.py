@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -476,7 +477,10 @@ def mutual_tls_server(cert: str, key: str) -> Iterator[str]:
     class Quiet(ThreadingHTTPServer):
         daemon_threads = True
 
-        def handle_error(self, request: Any, client_address: Any) -> None: ...
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            # What the client has sent is read before the end: else the system resets, and the alert is lost.
+            request.settimeout(2)
+            socket.socket.recv(request, 65536)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
@@ -569,3 +573,19 @@ async def test_messages_that_cannot_be_sent() -> None:
         assert isinstance(wire, HttpWire)
         failure = await failure_of(wire.request("tools/call", {"name": "\ud800"}))
         assert (Outcome.REJECTED, "unsendable", False) == (failure.outcome, failure.cause, wire.suspect)
+
+
+async def test_notification_answered_with_a_stream() -> None:
+    """A server that opens an event stream for a notification, and never ends it, holds nobody up."""
+
+    async def answer(request: Request, stream: anyio.abc.ByteStream) -> bytes | None:
+        if request.verb == "POST" and "id" not in request.message:
+            await stream.send(STREAM_HEAD + b": hello\n\n")
+            await anyio.sleep(60)
+        return reply(text(request)) if request.verb == "POST" else reply(status="405 Method Not Allowed")
+
+    async with raw_server(mcp(answer)) as url:
+        began = anyio.current_time()
+        async with session(url) as wire:
+            assert "ok" == await echo(wire)
+        assert anyio.current_time() - began < 2

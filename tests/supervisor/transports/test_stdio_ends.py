@@ -234,7 +234,7 @@ async def test_no_thread_is_kept_for_a_child(opened):
             during = len(os.listdir("/proc/self/task"))
             done.set()
 
-    assert before == during
+    assert during <= before  # idle workers of earlier sweeps may have left meanwhile
 
 
 async def test_missing_program_is_told_with_the_path(told):

@@ -80,7 +80,9 @@ class Reloader:
         self.paths = tuple(paths)
         self._applied: Applied | None = None
         self._environ = dict(environ)
-        self._load: Callable[..., Loaded] = partial(load, self.paths, self._environ, overrides=overrides, uid=os.geteuid() if uid is None else uid)
+        self._load: Callable[..., Loaded] = partial(
+            load, self.paths, self._environ, overrides=overrides, uid=os.geteuid() if uid is None else uid
+        )
         self._on_report = on_report
         self._read_within = read_within
         self._lock = anyio.Lock()

@@ -182,7 +182,7 @@ class ConfigWatcher:
     async def _listen(self, folders: list[str], stop: anyio.Event) -> None:
         try:
             # Our own settle time follows; theirs is only to gather what comes at once.
-            watching = watchfiles.awatch(*folders, watch_filter=None, debounce=50, step=25, recursive=False, stop_event=stop)
+            watching = watchfiles.awatch(*folders, watch_filter=None, debounce=100, step=100, recursive=False, stop_event=stop)
             async for changes in watching:
                 self._has_hints = True
                 self._hint.set()

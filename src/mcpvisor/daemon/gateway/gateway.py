@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from types import TracebackType
 from typing import Self
@@ -95,11 +94,12 @@ class Gateway:
                 tasks.start_soon(notices.run, self._server_removed)
                 web = WebServer(self._app(admission, sessions), self._settings.limits, self._refused)
                 async with anyio.create_task_group() as serving:
-                    serving.start_soon(partial(web.serve, sockets=[listener.sock for listener in self._listeners]))
+                    serving.start_soon(web.run_on, self._listeners)
                     try:
                         yield
                     finally:
                         await self._end_streams(sessions)
+                        tasks.start_soon(self._end_sessions, sessions)
                         web.stop()
                 tasks.cancel_scope.cancel()
         finally:
@@ -158,6 +158,12 @@ class Gateway:
         with anyio.CancelScope(shield=True):
             for session in sessions.all():
                 await session.transport.end_push()
+
+    async def _end_sessions(self, sessions: Sessions) -> None:
+        """Answer what is still in flight after the grace; cancelled when nothing was."""
+        await anyio.sleep(self._settings.limits.grace_seconds)
+        for session in sessions.all():
+            await sessions.end(session)
 
     def _refused(self, reason: str) -> None:
         self._observer.refused("client", reason)

@@ -75,6 +75,13 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._refused("size")
                 self.send_400_response("The head of the request is over the limit.")
 
+    def timeout_keep_alive_handler(self) -> None:
+        """An answer that was not read until now would be kept for ever by an orderly close."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0

@@ -24,6 +24,9 @@ from mcpvisor.daemon.gateway.tokens import gateway_group, share_with_group
 UNIX_PREFIX: Final = "unix:"
 BACKLOG: Final = 128
 
+CUT_SECONDS: Final = 1.0
+"""After the grace: for the answers that sessions give when they are ended."""
+
 
 @dataclass(slots=True)
 class Listener:
@@ -150,10 +153,21 @@ class WebServer(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=cast("int", limits.keep_alive_seconds),
-                timeout_graceful_shutdown=cast("int", limits.grace_seconds),
+                timeout_graceful_shutdown=cast("int", limits.grace_seconds + CUT_SECONDS),
             )
         )
         self._stopped = asyncio.Event()
+        self.servers: list[asyncio.base_events.Server] = []
+
+    async def run_on(self, listeners: Iterable[Listener]) -> None:
+        """Serve until `stop`; a cancellation cuts every connection at once."""
+        try:
+            await self.serve(sockets=[listener.sock for listener in listeners])
+        finally:
+            for server in self.servers:
+                server.close()
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
 
     def stop(self) -> None:
         """Take no more connections, and end once those there are have been answered or the grace is over."""

@@ -37,6 +37,7 @@ class Notices:
     def __init__(
         self, bus: EventBus, catalogs: Catalogs, endpoints: Mapping[View, Endpoint], sessions: Sessions, taps: LogTaps
     ) -> None:
+        self._bus = bus
         self._subscription = bus.subscribe(QUEUE)
         self._catalogs = catalogs
         self._endpoints = endpoints
@@ -46,9 +47,16 @@ class Notices:
 
     async def run(self, server_removed: Callable[[str], Any]) -> None:
         """Pass on events until cancelled; `server_removed` is awaited for each server that left."""
+        self._bus.attach(self._tap)
+        try:
+            await self._pass_on(server_removed)
+        finally:
+            self._bus.detach(self._tap)
+
+    async def _pass_on(self, server_removed: Callable[[str], Any]) -> None:
+        dropped = 0
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._tell_changes)
-            dropped = 0
             with self._subscription as events:
                 async for event in events:
                     self._take(event)
@@ -58,12 +66,16 @@ class Notices:
                         dropped = events.dropped
                         self._stirred.set()
 
+    def _tap(self, event: Event) -> None:
+        """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
+        if isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and self._taps:
+            self._taps.deliver(event.server, named(event.server, event.params))
+
     def _take(self, event: Event) -> None:
         if isinstance(event, _CATALOG_EVENTS):
             self._stirred.set()
         elif isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD:
             params = named(event.server, event.params)
-            self._taps.deliver(event.server, params)
             for session in self._sessions.all():
                 if session.endpoint.view in (None, event.server) and admits(session.log_level, params.get("level")):
                     session.outbox.log(MESSAGE_METHOD, params)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
@@ -32,20 +31,17 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     DEFAULT_NEGOTIATED_VERSION,
-    JSONRPCError,
-    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
-    JSONRPCResponse,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from mcpvisor.daemon.gateway.frames import INTERNAL_ERROR, PING, ended, event, frame, is_answer
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.replies import refuse, reply
-from mcpvisor.supervisor.transports.codec import encode
 
 # The SDK writes session ids at INFO; whoever has one can speak in that session.
 logging.getLogger("mcp.server.streamable_http").setLevel(logging.WARNING)
@@ -65,15 +61,11 @@ PING_INTERVAL: Final = 15.0
 WRITE_SECONDS: Final = 30.0
 """How long a client may leave a stream unread before it is ended."""
 
-CONNECTION_CLOSED: Final = -32000
-INTERNAL_ERROR: Final = -32603
-
 _STREAM_HEADERS: Final = (
     (b"content-type", CONTENT_TYPE_SSE.encode()),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-_PING: Final = b": ping\r\n\r\n"
 
 
 def is_modern_request(scope: Scope) -> bool:
@@ -205,12 +197,12 @@ class SessionTransport(StreamableHTTPServerTransport):
             first = None
             with anyio.move_on_after(JSON_WITHIN):
                 first = await streams[1].receive()
-            if first is not None and _is_answer(first.message):
+            if first is not None and is_answer(first.message):
                 await self._send_json(frame(first.message), send)
             else:
                 await self._send_stream(first, streams[1], send)
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await reply(send, 200, _ended(message), {SESSION_HEADER: self.mcp_session_id or ""})
+            await reply(send, 200, ended(message), {SESSION_HEADER: self.mcp_session_id or ""})
         finally:
             await self._clean_up_memory_streams(key)
 
@@ -229,22 +221,22 @@ class SessionTransport(StreamableHTTPServerTransport):
         """Send events until the answer, or until the stream is ended from our side."""
         headers = [*_STREAM_HEADERS, (SESSION_HEADER.encode(), (self.mcp_session_id or "").encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        event = first
+        pending = first
         with anyio.CancelScope() as unread:
-            while event is None or not _is_answer(event.message):
+            while pending is None or not is_answer(pending.message):
                 unread.deadline = anyio.current_time() + WRITE_SECONDS
-                data = _PING if event is None else _event(event.message)
+                data = PING if pending is None else event(pending.message)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 unread.deadline = math.inf
-                event = None
+                pending = None
                 with anyio.move_on_after(PING_INTERVAL):
                     try:
-                        event = await stream.receive()
+                        pending = await stream.receive()
                     except (anyio.EndOfStream, anyio.ClosedResourceError):
                         break
         if unread.cancelled_caught:
             return  # the connection is cut: the client no longer reads
-        last = _event(event.message) if event is not None else b""
+        last = event(pending.message) if pending is not None else b""
         with anyio.move_on_after(WRITE_SECONDS):
             await send({"type": "http.response.body", "body": last})
 
@@ -274,40 +266,3 @@ async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
-
-
-def frame(message: JSONRPCMessage) -> bytes:
-    """A message as JSON, the raw values in it untouched; an answer that JSON cannot carry becomes an error."""
-    try:
-        return encode(_plain(message))
-    except ValueError as error:
-        if not isinstance(message, JSONRPCResponse):
-            raise
-        return encode({"jsonrpc": "2.0", "id": message.id, "error": {"code": INTERNAL_ERROR, "message": f"the result {error}"}})
-
-
-def _plain(message: JSONRPCMessage) -> Mapping[str, Any]:
-    if isinstance(message, JSONRPCResponse):
-        return {"jsonrpc": "2.0", "id": message.id, "result": message.result}
-    if isinstance(message, JSONRPCError):
-        error: JsonObject = {"code": message.error.code, "message": message.error.message}
-        if message.error.data is not None:
-            error["data"] = message.error.data
-        return {"jsonrpc": "2.0", "id": message.id, "error": error}
-    return message.model_dump(by_alias=True, exclude_unset=True)
-
-
-def _event(message: JSONRPCMessage) -> bytes:
-    return b"event: message\r\ndata: " + frame(message) + b"\r\n\r\n"
-
-
-def _is_answer(message: JSONRPCMessage) -> bool:
-    return isinstance(message, JSONRPCResponse | JSONRPCError)
-
-
-def _ended(message: JSONRPCRequest) -> JsonObject:
-    return {
-        "jsonrpc": "2.0",
-        "id": message.id,
-        "error": {"code": CONNECTION_CLOSED, "message": "the session was ended before this request was answered"},
-    }

@@ -19,6 +19,9 @@ class LogTaps:
     def __init__(self) -> None:
         self._open: defaultdict[str, dict[object, tuple[str, Sink]]] = defaultdict(dict)
 
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
     @contextmanager
     def tap(self, server: str, level: str, sink: Sink) -> Generator[None]:
         """Hand the server's log messages of `level` and above to `sink` for a while."""

@@ -75,7 +75,7 @@ async def _sweep(process: ServerProcess, marker: Marker) -> list[int]:
     except LookupError:
         limiter = anyio.CapacityLimiter(SWEEPS_AT_ONCE)
         _limiter.set(limiter)
-    sweep = partial(kill_marked, marker.instance, marker.label, process.pid)
+    sweep = partial(kill_marked, marker.instance, marker.label, process.session)
     return await anyio.to_thread.run_sync(sweep, limiter=limiter)
 
 

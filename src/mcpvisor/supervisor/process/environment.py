@@ -27,7 +27,10 @@ DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The mark that all processes of one generation carry in their environment, so that none of them gets away."""
+    """The mark that all processes of one generation carry in their environment, so that none of them gets away.
+
+    No two processes that are started may have the same mark: the end of one would be the end of the other.
+    """
 
     instance: str
     server: str

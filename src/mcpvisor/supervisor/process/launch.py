@@ -31,7 +31,10 @@ SOFT_FILES: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExit:
-    """How a process ended: exactly one of `exit_code` and `signal` is set. `seconds` is how long it lived."""
+    """How a process ended: exactly one of `exit_code` and `signal` is set. `seconds` is how long it lived.
+
+    Both are None where another part of this program has reaped the process, and so knows alone.
+    """
 
     pid: int
     exit_code: int | None
@@ -39,6 +42,8 @@ class ProcessExit:
     seconds: float
 
     def __str__(self) -> str:
+        if self.exit_code is None and self.signal is None:
+            return f"ended after {self.seconds:.1f} s, and its exit status was taken by another part of this program"
         if self.signal is None:
             return f"exited with code {self.exit_code} after {self.seconds:.1f} s"
         try:
@@ -82,23 +87,32 @@ class ServerProcess:
     def poll(self) -> ProcessExit | None:
         """How the process ended, None while it runs. At its end its group is killed."""
         if self.exit is None:
-            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            try:
+                found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self._popen.poll()  # notes that the number is not ours any more, so that nothing is sent to it
+                self.exit = self._ended(None, None)
+                return self.exit
             if found is not None:
                 by_exit = found.si_code == os.CLD_EXITED
-                self.exit = ProcessExit(
-                    pid=self.pid,
-                    exit_code=found.si_status if by_exit else None,
-                    signal=None if by_exit else found.si_status,
-                    seconds=time.monotonic() - self._started,
-                )
+                self.exit = self._ended(found.si_status if by_exit else None, None if by_exit else found.si_status)
                 self.signal_group(signal.SIGKILL)
         return self.exit
 
+    def _ended(self, exit_code: int | None, number: int | None) -> ProcessExit:
+        seconds = time.monotonic() - self._started
+        return ProcessExit(pid=self.pid, exit_code=exit_code, signal=number, seconds=seconds)
+
+    @property
+    def session(self) -> int | None:
+        """The number of the server's session and group, None once it may be another's."""
+        return self.pid if self._popen.returncode is None else None
+
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the server's process group; members that are gone or not ours are no error."""
-        if self._popen.returncode is None:  # reaped: the number may be another's by now
+        if self.session is not None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+                os.killpg(self.session, number)
 
     def close_stdin(self) -> None:
         """Let the server see the end of its input, its cue to leave."""

@@ -26,6 +26,7 @@ _SHORTEST_SECRET: Final = 6
 """A shorter value than this would mask ordinary words."""
 _REST_FACTOR: Final = 4
 """A flood is read a fifth of the time: the pipe holds the writer back, and the neighbours have the rest."""
+_SHORTEST_REST: Final = 0.001
 
 StderrSink = Callable[[tuple[str, ...], int], None]
 """Takes a batch of lines, and how many lines before them were over the rate."""
@@ -95,7 +96,7 @@ class StderrRing:
                 self.end(now)
                 return
             if self.feed(data, now) or len(data) == _READ:
-                await anyio.sleep((time.perf_counter() - began) * _REST_FACTOR)
+                await anyio.sleep(max(_SHORTEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
 
     def drain_rest(self, fd: int) -> None:
         """Take what a dead writer has left in the pipe, up to what a pipe holds."""

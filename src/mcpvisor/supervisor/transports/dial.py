@@ -87,11 +87,19 @@ class Dialer:
                 raise self._refused([(hosts[0], error)]) from error
         else:
             stream = await self._race(hosts)
+        try:
+            self._watch_over(stream)
+        except OSError as error:  # the peer has gone already
+            await anyio.aclose_forcefully(stream)
+            raise self._refused([(self._origin.host, error)]) from error
+        return stream
+
+    @staticmethod
+    def _watch_over(stream: anyio.abc.SocketStream) -> None:
         raw = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 -- anyio's typed attributes, not Django
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             raw.setsockopt(socket.IPPROTO_TCP, option, value)
-        return stream
 
     async def _race(self, hosts: list[str]) -> anyio.abc.SocketStream:
         won: list[anyio.abc.SocketStream] = []
@@ -114,12 +122,14 @@ class Dialer:
                     tasks.start_soon(attempt, host, failed)
                     with anyio.move_on_after(HEAD_START):
                         await failed.wait()
+            winner = won.pop(0) if won else None
         finally:
-            for late in won[1:]:
-                await anyio.aclose_forcefully(late)
-        if not won:
+            with anyio.CancelScope(shield=True):
+                for late in won:
+                    await anyio.aclose_forcefully(late)
+        if winner is None:
             raise self._refused(errors)
-        return won[0]
+        return winner
 
     async def _secure(self, stream: anyio.abc.SocketStream, context: ssl.SSLContext) -> anyio.abc.ByteStream:
         async with AsyncExitStack() as undo:

@@ -33,6 +33,10 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 
 
+class Unsendable(ValueError):
+    """A request that cannot be written as HTTP or JSON; nothing was sent."""
+
+
 class RedirectRefused(Exception):
     """A redirect that must not be followed; the text names the address."""
 
@@ -97,7 +101,7 @@ class Endpoint:
         """Send a request and return its response; redirects within the origin are followed and remembered.
 
         `repeatable` says whether it may be written twice when a kept connection turns out closed. Raises DialFailed,
-        ConnectionBroken, ResponseRefused and RedirectRefused.
+        ConnectionBroken, ResponseRefused, RedirectRefused and Unsendable.
         """
         where = address or self.address
         for _ in range(MAX_REDIRECTS + 1):
@@ -145,7 +149,7 @@ class Endpoint:
         varying = {**self.standing, **{name.lower(): value for name, value in headers.items()}} if headers else self.standing
         for name, value in varying.items():
             if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise ValueError(f"header {name!r} cannot be sent: it holds a line break or a control character")
+                raise Unsendable(f"header {name!r} cannot be sent: it holds a line break or a control character")
             head += f"{name}: {value}\r\n"
         cookie = self._jar.header(where.path, time.time())
         if cookie:

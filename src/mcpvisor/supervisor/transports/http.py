@@ -9,7 +9,7 @@ import anyio
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.address import Address
-from mcpvisor.supervisor.transports.codec import Unreadable, encode
+from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
@@ -18,7 +18,7 @@ from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import Meaning, Verdict, is_session_error, judge, session_lost
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
-from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of
+from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of, written
 from mcpvisor.supervisor.transports.push import PushState, PushStream
 from mcpvisor.supervisor.transports.wire import WireEnd
 
@@ -51,6 +51,15 @@ class HttpWire(PostingWire):
     def push(self) -> PushState:
         """How the push stream stands; `none` in the modern era, where there is no such thing."""
         return self.push_stream.state
+
+    @property
+    def push_trouble(self) -> str:
+        """See `Wire.push_trouble`; a server that refuses the stream in good order has none to offer, which is no trouble."""
+        return f"push channel: {self.push_reason}" if self.push == "retrying" else ""
+
+    async def push_changed(self) -> None:
+        """See `Wire.push_changed`."""
+        await self.push_stream.changed.wait()
 
     @property
     def push_reason(self) -> str:
@@ -172,8 +181,10 @@ class HttpWire(PostingWire):
         session = self._session
         try:
             with anyio.move_on_after(NOTE_SECONDS), self._faults():
-                async with await self._post(encode(message), NO_HEADERS, None) as response:
-                    data = await response.error_body()
+                async with await self._post(written(message), NO_HEADERS, None) as response:
+                    # Some servers answer even a notification with an event stream, which need not end.
+                    is_stream = response.head.content_type == "text/event-stream"
+                    data = b"" if is_stream else await response.error_body()
                 self._note_loss(judge(reply_of(response, data, None, session_sent=session is not None)), session)
         except RequestFailed:
             return  # what went wrong is marked already, and a notification has nobody to tell

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.process.environment import Marker
-from mcpvisor.supervisor.spec import StdioLaunch
+from mcpvisor.supervisor.spec import HttpTransport, StdioLaunch
 from mcpvisor.supervisor.transports.open_http import open_http
 from mcpvisor.supervisor.transports.stdio import open_stdio
 from mcpvisor.supervisor.transports.wire import Wire
@@ -25,4 +25,4 @@ def open_wire(opening: Opening) -> AbstractAsyncContextManager[Wire]:
             max_message=spec.max_message,
             processes=opening.processes,
         )
-    return open_http(spec, opening.hooks)
+    return open_http(spec, opening.hooks, transport=HttpTransport.SSE if opening.only_sse else None)

@@ -13,7 +13,7 @@ import anyio
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import encode
 from mcpvisor.supervisor.transports.dial import DialFailed
-from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
+from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response, Unsendable
 from mcpvisor.supervisor.transports.eventstream import StreamEvent
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
@@ -38,9 +38,7 @@ _LONGEST_REST: Final = 0.2
 class PostingWire(Wire):
     """A wire whose requests do not hang together: what befalls one POST ends that request only.
 
-    `suspect` says that something happened which a lost session often begins with: a refused or broken connection, or the end
-    of the push stream. Whoever gets an answer out of the session afterwards sets it back. `suspicion` is set, and replaced,
-    each time the wire becomes suspect.
+    It becomes suspect by what a lost session often begins with: a refused or broken connection, or the end of the push stream.
     """
 
     def __init__(self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int) -> None:
@@ -48,14 +46,6 @@ class PostingWire(Wire):
         self._endpoint = endpoint
         self._pool = pool
         self._max_message = max_message
-        self.suspicion = anyio.Event()
-
-    def doubt(self) -> None:
-        """Mark the wire: its session may be gone."""
-        if not self.suspect:
-            self.suspect = True
-            suspicion, self.suspicion = self.suspicion, anyio.Event()
-            suspicion.set()
 
     @contextmanager
     def _faults(self) -> Generator[None]:
@@ -74,14 +64,14 @@ class PostingWire(Wire):
             raise RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", text) from refused
         except RedirectRefused as refused:
             raise RequestFailed(Outcome.REJECTED, "redirect", str(refused)) from refused
-        except ValueError as error:
+        except Unsendable as error:
             raise RequestFailed(Outcome.REJECTED, "unsendable", str(error)) from error
 
     async def _carry(self, pending: Pending, message: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         # The answer may come by another way than this POST, or the wire may be closed: either wakes this task.
         with anyio.CancelScope() as scope, self._faults():
             pending.on_done = scope.cancel
-            await self._ask(pending, encode(message), headers)
+            await self._ask(pending, written(message), headers)
         if pending.failure is not None:
             raise pending.failure
         if pending.result is None:
@@ -112,6 +102,14 @@ class PostingWire(Wire):
         wake, pending.on_done = pending.on_done, None
         self._received(data, pending)
         pending.on_done = wake
+
+
+def written(message: JsonObject) -> bytes:
+    """A message as JSON. Raises Unsendable."""
+    try:
+        return encode(message)
+    except ValueError as error:
+        raise Unsendable(str(error)) from error
 
 
 def reply_of(response: Response, body: bytes, pending: Pending | None, *, session_sent: bool) -> Reply:

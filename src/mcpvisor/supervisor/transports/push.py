@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Protocol
 
@@ -10,7 +11,7 @@ import anyio
 
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
-from mcpvisor.supervisor.transports.endpoint import RedirectRefused, Response
+from mcpvisor.supervisor.transports.endpoint import RedirectRefused, Response, Unsendable
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import PushAnswer, judge_push, parse_retry_after, status_line
@@ -99,7 +100,7 @@ class PushStream:
             except (ResponseRefused, Unreadable) as refused:
                 self._host.push_refused(refused.reason, str(refused))
                 delay = self._again(str(refused))
-            except (RedirectRefused, ValueError) as error:
+            except (RedirectRefused, Unsendable) as error:
                 self._move("none", str(error))
                 delay = ASK_AGAIN
             await anyio.sleep(delay)
@@ -117,7 +118,7 @@ class PushStream:
         if self._has_been_open:
             self._host.doubt()  # what has stood before is refused now: most likely the session is gone
         if answer is PushAnswer.RETRY:
-            asked = parse_retry_after(head.headers.get("retry-after", ""), 0.0)
+            asked = parse_retry_after(head.headers.get("retry-after", ""), time.time())
             return max(self._again(said), min(asked or 0.0, ASK_AGAIN))
         self._move("none", said)
         return ASK_AGAIN

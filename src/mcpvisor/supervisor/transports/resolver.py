@@ -115,7 +115,7 @@ class Resolver:
         found: list[str] = []
         try:
             found = self._lookup(flight.host)
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             flight.error = str(error)
         with self._lock:
             if found:

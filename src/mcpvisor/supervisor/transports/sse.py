@@ -8,16 +8,16 @@ import anyio
 
 from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.transports.address import Address
-from mcpvisor.supervisor.transports.codec import Unreadable, encode
+from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
-from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response, redirected
+from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response, Unsendable, redirected
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, is_json, judge
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
-from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of
+from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of, written
 from mcpvisor.supervisor.transports.wire import WireEnd
 
 _ENDS: dict[Meaning, str] = {Meaning.AUTH: "auth", Meaning.BUSY: "stream_failed", Meaning.SERVER_ERROR: "stream_failed"}
@@ -89,7 +89,7 @@ class SseWire(PostingWire):
                 await self._located.wait()
                 if self.end is not None:
                     return
-                async with await self._post_to_target(encode(message), NO_HEADERS, None) as response:
+                async with await self._post_to_target(written(message), NO_HEADERS, None) as response:
                     await response.error_body()
         except RequestFailed:
             return  # what went wrong is marked already, and a notification has nobody to tell
@@ -118,7 +118,7 @@ class SseWire(PostingWire):
         except (ResponseRefused, Unreadable) as refused:
             self._hooks.refused(refused.reason, str(refused))
             return WireEnd(cause="stream_failed", detail=str(refused))
-        except (RedirectRefused, ValueError) as error:
+        except (RedirectRefused, Unsendable) as error:
             return WireEnd(cause="protocol", detail=str(error))
 
     async def _read(self, response: Response) -> None:

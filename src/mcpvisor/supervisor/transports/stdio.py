@@ -40,9 +40,10 @@ FLUSH_SECONDS: Final = 0.25
 _READ: Final = 65536
 _REST_FACTOR: Final = 4
 """A server above its rate is read a fifth of the time: its pipe holds it back, and its neighbours have the rest."""
-_LONGEST_REST: Final = 0.25
+_REST: Final = (0.003, 0.25)
+"""The shortest rest leaves a flooding server blocked in its pipe most of the time, and the machine to the others."""
 
-_SLICE: Final = 0.01
+_SLICE: Final = 0.002
 """Seconds after which the lines of one read are handled with the others' turns in between."""
 
 _WANTED_ABOVE_RATE: Final = (b'"result"', b'"error"', b"list_changed", b"resources/updated")
@@ -182,7 +183,8 @@ class StdioWire(Wire):
                     await anyio.lowlevel.checkpoint()
                     turn = time.perf_counter()
             if intake.overruns > overruns or self._lines.is_skipping:
-                await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
+                rest = (time.perf_counter() - began) * _REST_FACTOR
+                await anyio.sleep(min(max(rest, _REST[0]), _REST[1]))
         for line in self._lines.end():
             self._take(line)
         self._drained.set()

@@ -75,7 +75,9 @@ class Wire(ABC):
         """Set once, when the wire carries nothing any more."""
         self.end: WireEnd | None = None
         self.suspect = False
-        """Whether something happened that makes it doubtful that the session still stands."""
+        """Whether something happened that makes it doubtful that the session still stands; an answer sets it back."""
+        self.suspicion = anyio.Event()
+        """Set, and replaced, each time the wire becomes suspect."""
 
     @property
     def in_flight(self) -> int:
@@ -122,6 +124,22 @@ class Wire(ABC):
         self.end = end
         self.ended.set()
         self._exchange.fail_all(lambda _: self._maybe_executed(end))
+
+    def doubt(self) -> None:
+        """Mark the wire: its session may be gone."""
+        if not self.suspect:
+            self.suspect = True
+            suspicion, self.suspicion = self.suspicion, anyio.Event()
+            suspicion.set()
+
+    @property
+    def push_trouble(self) -> str:
+        """What keeps the server's notifications from coming, in words; empty while nothing does, or where none can come."""
+        return ""
+
+    async def push_changed(self) -> None:
+        """Return when `push_trouble` may have changed; for ever where notifications come the same way as answers."""
+        await anyio.sleep_forever()
 
     @abstractmethod
     async def _carry(self, pending: Pending, message: JsonObject, headers: Mapping[str, str]) -> JsonObject:
