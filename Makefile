@@ -14,7 +14,7 @@ UV     ?= 0.13.9
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --quiet --require-hashes
+INSTALL := $(PIP) install -qq --require-hashes
 SOURCES := src tests benchmarks
 
 .PHONY: help demo test check format lint types lock clean
@@ -67,7 +67,7 @@ $(VENV)/.created:
 $(VENV)/.runtime: requirements/runtime.lock pyproject.toml | $(VENV)/.created
 	@echo "installing what mcpvisor runs on into $(VENV)"
 	@$(INSTALL) --requirement requirements/runtime.lock
-	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.lock $(VENV)/.runtime
@@ -76,5 +76,5 @@ $(VENV)/.dev: requirements/dev.lock $(VENV)/.runtime
 	@touch $@
 
 $(VENV)/.uv: | $(VENV)/.created
-	@$(PIP) install --quiet uv==$(UV)
+	@$(PIP) install -qq uv==$(UV)
 	@touch $@

@@ -1,12 +1,116 @@
-"""Owns what all tests share: the backend of async tests, and where the puppet servers are."""
+"""Owns what all tests share: the backend of async tests, the puppet servers, and which real programs there are to test with.
+
+A test that needs a real program carries a marker. Where the program is missing the test is deselected, and the end of the
+run says so with the remedy. With MCPVISOR_REQUIRE_ALL=1, as in CI, a missing program is an error, and so is any test that
+was skipped or deselected.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 SERVERS = Path(__file__).parent / "servers"
+REQUIRE_ALL = os.environ.get("MCPVISOR_REQUIRE_ALL") == "1"
+
+
+class Component(NamedTuple):
+    """What tests of a marker need; `lacking` says what is missing of it, or nothing."""
+
+    lacking: Callable[[], str]
+    remedy: str
+
+
+def node_folder() -> Path:
+    """The folder of the npm packages: `$NODE_SERVERS`, or .node in the checkout."""
+    return Path(os.environ.get("NODE_SERVERS") or ROOT / ".node").absolute()
+
+
+def _node_lacking() -> str:
+    modules = node_folder() / "node_modules"
+    if not (modules / "@modelcontextprotocol" / "server-everything").is_dir():
+        return f"no MCP servers in {modules}"
+    return "" if (modules / ".bin" / "node").exists() else f"no node in {modules}/.bin"
+
+
+def _prometheus_lacking() -> str:
+    missing = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
+    return f"no {' and no '.join(missing)} on the PATH" if missing else ""
+
+
+def _systemd_lacking() -> str:
+    if os.geteuid() != 0:
+        return "not run as root"
+    missing = [name for name in ("/lib/systemd/systemd", "/usr/bin/unshare", "/usr/bin/nsenter") if not Path(name).exists()]
+    return f"no {' and no '.join(missing)}" if missing else ""
+
+
+COMPONENTS = {
+    "node": Component(_node_lacking, "cp -r tests/node/. .node && npm install --prefix .node --no-save"),
+    "prometheus": Component(_prometheus_lacking, "apt-get install prometheus"),
+    "systemd": Component(_systemd_lacking, "run as root on a machine with systemd and util-linux"),
+}
+
+
+class Selection:
+    """What is left out of a run, told at its end."""
+
+    def __init__(self) -> None:
+        self.lacking: dict[str, tuple[int, str]] = {}
+        self.left_out: list[str] = []
+
+    @pytest.hookimpl(trylast=True)  # after -k and -m
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        for marker, component in COMPONENTS.items():
+            marked = [item for item in items if item.get_closest_marker(marker)]
+            lacking = component.lacking() if marked else ""
+            if not lacking:
+                continue
+            if REQUIRE_ALL:
+                raise pytest.UsageError(f"{len(marked)} tests need {marker}: {lacking}. Remedy: {component.remedy}")
+            self.lacking[marker] = (len(marked), lacking)
+            config.hook.pytest_deselected(items=marked)
+            items[:] = [item for item in items if item not in marked]
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self.left_out += [f"{item.nodeid} (deselected)" for item in items]
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._take(report)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._take(report)
+
+    def _take(self, report: pytest.CollectReport | pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.left_out.append(f"{report.nodeid} (skipped)")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if REQUIRE_ALL and self.left_out and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for marker, (count, lacking) in self.lacking.items():
+            tests = "1 test" if count == 1 else f"{count} tests"
+            remedy = COMPONENTS[marker].remedy
+            terminalreporter.write_line(f"NOT RUN: {tests} with real {marker}: {lacking}. Remedy: {remedy}", yellow=True)
+        if REQUIRE_ALL and self.left_out:
+            terminalreporter.write_line(
+                "FAILED: with MCPVISOR_REQUIRE_ALL=1 no test may be left out, and these were:", red=True
+            )
+            for one in self.left_out:
+                terminalreporter.write_line(f"  {one}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("NODE_SERVERS", str(node_folder()))
+    config.pluginmanager.register(Selection(), "mcpvisor-selection")
 
 
 @pytest.fixture(params=["asyncio"])
@@ -19,3 +123,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def servers() -> Path:
     """The folder of the puppet servers."""
     return SERVERS
+
+
+@pytest.fixture
+def node_servers() -> Path:
+    """The folder whose node_modules holds the real MCP servers and their node; for tests marked `node`."""
+    return node_folder()

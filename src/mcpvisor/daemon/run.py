@@ -15,7 +15,7 @@ from mcpvisor import __version__
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.config.load import Loaded
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
-from mcpvisor.daemon.control.listener import ListenFailed
+from mcpvisor.daemon.control.listener import ListenFailed, SocketInUse
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
@@ -57,7 +57,7 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
     try:
         with taken(settings.daemon.state_dir) as state:
             await Daemon(reloader, state, log, handover, recorder).serve(on_ready)
-    except SecondInstance as error:
+    except (SecondInstance, SocketInUse) as error:
         _complain(str(error))
         return Exit.TEMPORARY
     except PermissionError as error:

@@ -18,13 +18,13 @@ from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
 from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.observer import CallObserver
-from mcpvisor.supervisor.offer import NOTHING
+from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate
-from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.states import ADMITTING, STARTING, State
 from mcpvisor.supervisor.status import ServerStatus
 
 BY_CONFIG: Final = "config"
@@ -63,7 +63,7 @@ class ServerActor:
         self._wanted_by = BY_CONFIG
         self._watchers: list[Callable[[], None]] = []
         self.reporter.on_list_notice = self._restorer.notified
-        self.reporter.on_offer = lambda offer: setattr(self.connection, "offer", offer)
+        self.reporter.on_offer = self._offered
 
     @property
     def spec(self) -> ServerSpec:
@@ -86,7 +86,7 @@ class ServerActor:
                 with anyio.move_on_at(self._lifecycle.deadline):
                     await self._woken.wait()
                 if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
-                    self._handle(lifecycle.TimePassed())
+                    self._handle(lifecycle.TimePassed(self.reporter.ring.last_write))
         self.reporter.emit(events.ServerRemoved(at=time.time(), server=self.spec.name))
 
     # Orders: each only edits what is wanted
@@ -155,9 +155,12 @@ class ServerActor:
                 self._generation_ended(event, before)
             case lifecycle.Closed(generation=number):
                 self._generations.pop(number, None)
+            case lifecycle.TimePassed() if before in STARTING and self._lifecycle.state not in STARTING:
+                self._connect_ended(self._lifecycle.generation, "start_timeout")
             case _:
                 pass
         self._woken.set()
+        self._tell_watchers()
 
     def _open(self, number: int, reason: str) -> None:
         if self._tasks is None:
@@ -184,6 +187,10 @@ class ServerActor:
         self.connection.carried_by(None)
         self.connection.stale = self.connection.offer is not NOTHING
 
+    def _offered(self, offer: Offer) -> None:
+        self.connection.offer = offer
+        self._tell_watchers()
+
     def _moved(self, moved: lifecycle.Moved) -> None:
         now = anyio.current_time()
         due = self._lifecycle.next_attempt
@@ -201,8 +208,6 @@ class ServerActor:
                 next_attempt=None if due is None else at + due - now,
             )
         )
-        for watcher in list(self._watchers):
-            watcher()
 
     def _session_opened(self, generation: Generation) -> None:
         handshake = generation.handshake
@@ -236,7 +241,7 @@ class ServerActor:
             return
         if before in (State.STARTING, State.NEGOTIATING):
             self._connect_ended(event.generation, event.cause)
-        elif before in (State.RESTORING, State.READY, State.DEGRADED):
+        elif before in ADMITTING:
             self.reporter.emit(
                 events.SessionLost(
                     at=time.time(),
@@ -250,9 +255,13 @@ class ServerActor:
     # Seen from outside
 
     def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
-        """Call `watcher` at each change of state; returns what ends that."""
+        """Call `watcher` after each step of the server's life, and when what it offers changed; returns what ends that."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
+
+    def _tell_watchers(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
 
     def status(self) -> ServerStatus:
         """The server as it is now."""

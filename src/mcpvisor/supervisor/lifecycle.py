@@ -16,7 +16,7 @@ from typing import Final
 
 from mcpvisor.supervisor.backoff import Jitter, RestartHistory, delay_before
 from mcpvisor.supervisor.spec import RestartRule, ServerSpec
-from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.states import STARTING, State
 
 SLOW_RETRY: Final = 300.0
 """Seconds between tries of what an edit or another credential has to mend."""
@@ -25,6 +25,10 @@ SERVED_AFTER: Final = 5.0
 """Seconds of being ready after which an end is followed by an immediate restart, even if nobody had asked anything."""
 
 MAX_START_TIMEOUT: Final = 300.0
+
+STILL_MOVING: Final = 5.0
+"""A server that wrote to stderr so many seconds before its start timed out was at work, as a cold package start is."""
+
 STOP_SLACK: Final = 10.0
 """Seconds beyond the stop ladder after which a generation that does not close is reported, not waited for."""
 
@@ -126,7 +130,9 @@ class Woken:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The deadline that `Lifecycle.deadline` named has come."""
+    """The deadline that `Lifecycle.deadline` named has come; `stderr_at` is when the server last wrote to its stderr."""
+
+    stderr_at: float | None = None
 
 
 Input = (
@@ -171,8 +177,6 @@ _AS_WRITTEN: Final = frozenset({"no_such_program", "permission", "bad_cwd", "tls
 _ANOTHER_WAY: Final = frozenset({"era_probe", "other_transport"})
 """The server answered, if only by its end, that it is to be spoken to otherwise: no failure, and no reason to wait."""
 
-_STARTING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING})
-
 
 class Lifecycle:
     """The state of one server, and the rules by which it moves."""
@@ -181,7 +185,7 @@ class Lifecycle:
         self.spec = spec
         self.state = State.STARTING if spec.enabled else State.DISABLED
         self.reason = "about to be started" if spec.enabled else "disabled in its entry"
-        self.wanted = Wanted.STOPPED
+        self.wanted = Wanted.RUNNING if spec.enabled else Wanted.DISABLED
         self.generation = 0
         """The number of the newest generation; 0 before the first."""
         self.deadline: float | None = None
@@ -210,7 +214,7 @@ class Lifecycle:
             case Woken():
                 return self._wake(now)
             case TimePassed():
-                return self._time_passed(now)
+                return self._time_passed(event, now)
             case Closed():
                 return self._closed(event.generation, now)
             case _:
@@ -375,13 +379,13 @@ class Lifecycle:
             return []
         return self._open_next(now, "retry", "a call is waiting")
 
-    def _time_passed(self, now: float) -> list[Command]:
+    def _time_passed(self, event: TimePassed, now: float) -> list[Command]:
         if self.deadline is None or now < self.deadline:
             return []
         if self.next_attempt is not None:
             return self._open_next(now, self._reopen_reason, self.reason)
-        if self.state in _STARTING and self._current is not None:
-            return self._ended(self._start_timed_out(self._current), now)
+        if self.state in STARTING and self._current is not None:
+            return self._ended(self._start_timed_out(self._current, event.stderr_at, now), now)
         self.deadline = None
         if self.state in (State.READY, State.DEGRADED):
             self._history.forget()
@@ -389,11 +393,14 @@ class Lifecycle:
             return self._move(State.DRAINING, f"{self._rest_reason or self.reason}; its process does not end")
         return []
 
-    def _start_timed_out(self, generation: int) -> Ended:
+    def _start_timed_out(self, generation: int, stderr_at: float | None, now: float) -> Ended:
         what = {State.STARTING: "did not start", State.NEGOTIATING: "did not answer the handshake"}.get(
             self.state, "did not answer its lists"
         )
-        return Ended(generation, "start_timeout", f"{what} within {self._start_budget():g} s (start_timeout)")
+        detail = f"{what} within {self._start_budget():g} s (start_timeout)"
+        if stderr_at is not None and stderr_at >= max(self._tried_at, now - STILL_MOVING):
+            detail += "; it was still writing to stderr, so it may only be slow"
+        return Ended(generation, "start_timeout", detail)
 
     def _open_next(self, now: float, cause: str, reason: str) -> list[Command]:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""

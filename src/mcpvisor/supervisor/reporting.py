@@ -139,7 +139,7 @@ class Reporter:
 
     def dropped(self, kind: events.CatalogKind, entries: Iterable[Dropped], cut: str) -> None:
         """See `OfferWatcher`."""
-        found = [*entries, Dropped("the list", cut)] if cut else list(entries)
+        found = [Dropped("the list", cut), *entries] if cut else list(entries)
         for one in found[:MAX_DROPS_TOLD]:
             entry, why = clean_text(one.entry, EXCERPT), clean_text(one.why, EXCERPT * 2)
             self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=entry, why=why))

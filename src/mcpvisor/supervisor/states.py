@@ -40,6 +40,9 @@ ADMITTING = frozenset({State.RESTORING, State.READY, State.DEGRADED})
 COMING = frozenset({State.STARTING, State.NEGOTIATING})
 """Calls wait up to `wait_ready`, since an answer is near."""
 
+STARTING = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING})
+"""On the way up; bounded by `start_timeout`."""
+
 UP = frozenset({State.READY, State.DEGRADED})
 """Counted as up in `mcpvisor_server_up`."""
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mcpvisor.daemon.control.peer import group_id, why_refused
-from mcpvisor.daemon.gateway.principals import Peer
+from mcpvisor.daemon.peers import Peer
 
 OWN = os.geteuid()
 

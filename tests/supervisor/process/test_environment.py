@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpvisor.supervisor.process.environment import DEFAULT_PATH, Marker, child_environment, secrets_of
+from mcpvisor.supervisor.process.environment import DEFAULT_PATH, Marker, child_environment
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import StdioLaunch
 
@@ -56,10 +56,3 @@ def test_exported_functions_are_no_settings():
 def test_there_is_always_a_path():
     """Without a PATH of its own the daemon gives its servers a usual one."""
     assert {"PATH": DEFAULT_PATH, **MARKED} == child_environment(StdioLaunch(command="x"), MARK, {})
-
-
-def test_secrets_of_an_entry_are_known():
-    """The values to be masked are those of secret type, in arguments and in the environment."""
-    launch = StdioLaunch(command="x", args=("a", Secret("in-args")), env=(("A", "plain"), ("B", Secret("in-env"))))
-
-    assert ["in-args", "in-env"] == secrets_of(launch)

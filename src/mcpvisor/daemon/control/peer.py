@@ -5,7 +5,7 @@ from __future__ import annotations
 import grp
 import os
 
-from mcpvisor.daemon.gateway.principals import Peer, is_of_instance
+from mcpvisor.daemon.peers import Peer, is_of_instance
 
 
 def group_id(name: str) -> int | None:

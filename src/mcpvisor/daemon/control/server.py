@@ -22,7 +22,7 @@ from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.listener import ListenFailed, bind_control, remove, socket_path
 from mcpvisor.daemon.control.peer import group_id, why_refused
 from mcpvisor.daemon.control.reloading import Reloading
-from mcpvisor.daemon.gateway.principals import peer_of
+from mcpvisor.daemon.peers import peer_of
 from mcpvisor.supervisor.supervisor import Supervisor
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from mcpvisor.daemon.gateway.principals import Peer, peer_of
+from mcpvisor.daemon.peers import Peer, peer_of
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 
 PEER_STATE: Final = "mcpvisor.peer"

@@ -55,11 +55,5 @@ def child_environment(launch: StdioLaunch, marker: Marker, own: Mapping[str, str
     return environment
 
 
-def secrets_of(launch: StdioLaunch) -> list[str]:
-    """The secret values that a server is given, and might repeat on its stderr."""
-    texts = (launch.command, *launch.args, *(value for _, value in launch.env))
-    return [text.reveal() for text in texts if isinstance(text, Secret)]
-
-
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)

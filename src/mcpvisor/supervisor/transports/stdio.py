@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
@@ -26,7 +25,6 @@ from mcpvisor.supervisor.transports.lines import LineSplitter, Overlong
 from mcpvisor.supervisor.transports.outgoing import InputClosed, Outgoing, QueueFull
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
-_log = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 0.2
 """How long after the exit what the server has written may still come in, where another process holds its stdout."""
@@ -249,9 +247,7 @@ async def open_stdio(
                 await wire.flush()
             ended = await end_process(process, marker, graces, (wire.discard, wire.drain_stderr), wire.drain_last_words)
         if ended is None:
-            _log.error(
-                "process %d of %s hangs in the kernel: SIGKILL did not end it; it is left behind", process.pid, marker.server
-            )
+            processes.process_stuck(process.pid)
         else:
             processes.process_ended(
                 ended.pid, exit_code=ended.exit_code, signal=ended.signal, seconds=ended.seconds, wanted=wanted

@@ -1,0 +1,87 @@
+"""Owns a walk through the table of states: every input that an actor could give, from every situation that is reached."""
+
+from __future__ import annotations
+
+from collections import deque
+from copy import deepcopy
+
+from mcpvisor.supervisor import lifecycle
+from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor.spec import Intensity, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
+from mcpvisor.supervisor.states import State
+
+Step = tuple[State, State]
+
+_CAUSES = {
+    State.STARTING: ("process_exited", "connect_failed", "no_such_program", "auth"),
+    State.NEGOTIATING: ("process_exited", "connect_failed", "tls", "auth", "era_probe", "other_transport"),
+}
+_CAUSES_LATER = ("process_exited", "probe", "session_lost")
+"""Why a generation may end, by the state it is met in: one of each kind that the table treats alike."""
+
+
+def steps() -> set[Step]:
+    """Every pair of different states that follow each other, for any restart policy."""
+    found: set[Step] = set()
+    for rule in RestartRule:
+        restart = RestartPolicy(policy=rule, intensity=Intensity(ends=1, within=60.0))
+        for enabled in (True, False):
+            spec = ServerSpec(name="s", target=StdioLaunch(command="true"), restart=restart, enabled=enabled)
+            found |= _walk(Lifecycle(spec, lambda: 0.5))
+    return found
+
+
+def _walk(first: Lifecycle) -> set[Step]:
+    found: set[Step] = set()
+    known: set[tuple[object, ...]] = set()
+    waiting = deque([(first, 1000.0)])
+    while waiting:
+        cycle, now = waiting.popleft()
+        for event, at in _inputs(cycle, now):
+            after = deepcopy(cycle)
+            for command in after.handle(event, at):
+                if isinstance(command, lifecycle.Moved) and command.old is not command.new:
+                    found.add((command.old, command.new))
+            if (situation := _situation(after)) not in known:
+                known.add(situation)
+                waiting.append((after, at))
+    return found
+
+
+def _inputs(cycle: Lifecycle, now: float) -> list[tuple[lifecycle.Input, float]]:
+    number, is_open = cycle.generation, cycle._current is not None
+    given: list[lifecycle.Input] = [lifecycle.WantedSet(wanted, "ordered") for wanted in Wanted]
+    given += [lifecycle.SpecChanged(cycle.spec, restart=True), lifecycle.RestartOrdered("ordered"), lifecycle.Woken()]
+    given += [lifecycle.Closed(gone) for gone in cycle._open | cycle._lingering if gone != cycle._current]
+    if is_open:
+        given += [
+            lifecycle.Ended(number, cause, cause, served=served)
+            for cause in _CAUSES.get(cycle.state, _CAUSES_LATER)
+            for served in (True, False)
+        ]
+        given += [lifecycle.Ended(number, "process_exited", "well", exit_code=0)]
+    if is_open and cycle.state is State.STARTING:
+        given += [lifecycle.Launched(number), lifecycle.Opened(number)]
+    if is_open and cycle.state is State.NEGOTIATING:
+        given += [lifecycle.Negotiated(number)]
+    if is_open and cycle.state is State.RESTORING:
+        given += [lifecycle.Restored(number), lifecycle.Restored(number, "a list")]
+    if is_open and cycle.state in (State.READY, State.DEGRADED):
+        given += [lifecycle.Impaired(number, ""), lifecycle.Impaired(number, "a probe")]
+    timed = [(event, now + 2.0) for event in given]
+    return timed if cycle.deadline is None else [*timed, (lifecycle.TimePassed(), max(now, cycle.deadline))]
+
+
+def _situation(cycle: Lifecycle) -> tuple[object, ...]:
+    """What decides of what can follow, without times and numbers."""
+    return (
+        cycle.state,
+        cycle.wanted,
+        cycle._current is not None,
+        len(cycle._open - {cycle._current}),
+        min(len(cycle._lingering), 1),
+        cycle._due,
+        cycle.deadline is None,
+        min(cycle._history.row, 1),
+        min(len(cycle._history.ends), 2),
+    )

@@ -1,0 +1,32 @@
+"""What the daemon costs: how soon many servers are ready, and how much memory it takes to have them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests.e2e.running import RunningDaemon, puppet
+
+SERVERS = 50
+READY_SECONDS = 3.0
+MEMORY = 25 * 1024 * 1024
+
+
+def test_fifty_servers_are_ready_in_three_seconds_and_cost_little_memory(
+    daemon: Callable[..., RunningDaemon], servers: Path
+) -> None:
+    """From the start of the daemon's process on; its memory is at most 25 MB above that of its imports alone."""
+    running = daemon("".join(puppet(f"s{number}", servers / "lite.py") for number in range(SERVERS)))
+    running.until_ready()
+    took = time.time() - psutil.Process(running.pid).create_time()
+    memory = psutil.Process(running.pid).memory_info().rss
+    script = "import mcpvisor.daemon.run, psutil; print(psutil.Process().memory_info().rss)"
+    imports = int(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+
+    assert memory - imports <= MEMORY
+    assert took < READY_SECONDS
