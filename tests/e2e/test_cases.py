@@ -12,13 +12,16 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import pytest
+from tests.supervisor.transports.http_rig import Puppet
+from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import (
@@ -30,12 +33,13 @@ from mcpvisor.supervisor.events import (
     ProcessStarted,
     ServerNotified,
     ServerStateChanged,
+    SessionLost,
     StderrWritten,
     StdoutNoise,
 )
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.process.stderr import LINE_CHARACTERS, RING_LINES
-from mcpvisor.supervisor.spec import Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
+from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import COMING, State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.supervisor import Order, Supervisor
@@ -64,6 +68,11 @@ class Case:
         """Its status once it is in one of these states."""
         with anyio.fail_after(seconds):
             return await self.supervisor.wait_until(self.name, lambda status: status.state in states)
+
+    async def gone(self) -> ServerStatus:
+        """Its status once it has no process."""
+        with anyio.fail_after(10):
+            return await self.supervisor.wait_until(self.name, lambda status: status.pid is None)
 
     async def request(self, method: str, params: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         with anyio.fail_after(20):
@@ -208,13 +217,13 @@ class TestHugeLine:
         before = resident()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep_asking)
-            size = len(await puppet.call("blob"))
+            sizes = [len(await puppet.call("blob")) for _ in range(4)]
             finished.set()
         gc.collect()
 
-        assert 10 * 1024 * 1024 == size
+        assert [10 * 1024 * 1024] * 4 == sizes
         assert longest < 0.5
-        assert resident() - before < 5 * 1024 * 1024
+        assert resident() - before < 20 * 1024 * 1024
         assert "next" == await puppet.call(text="next")
         assert 1 == puppet.status.generation
 
@@ -246,35 +255,37 @@ class TestStderrFlood:
         assert 2 == [note["when"] for note in puppet.noted("stderr-written")].count("tools/call")
         assert 1 == puppet.status.generation
 
-    async def test_what_is_kept_of_stderr_is_bounded_and_clean(self, case):
+    async def test_what_is_kept_of_stderr_is_bounded_and_clean(self, case, supervisor):
         """A bounded tail, also of text without line ends; bytes that are no UTF-8 and control characters do no harm."""
-        puppet = await case("stdio_stderr_flood")
-        with puppet.supervisor.bus.subscribe(size=10_000) as events:
-            await puppet.reach(State.READY)
-            await puppet.call(text="x")
-            tail = puppet.supervisor.stderr_tail("puppet", 10_000)
-            passed: list[str] = []
-            while len(passed) < RING_LINES:
-                event = await anext(events)
-                passed += event.lines if isinstance(event, StderrWritten) else ()
+        passed: list[str] = []
 
-        assert len(tail) <= RING_LINES + 1
+        def take(event: Event) -> None:
+            passed.extend(event.lines if isinstance(event, StderrWritten) else ())
+
+        supervisor.bus.attach(take)
+        puppet = await case("stdio_stderr_flood")
+        await puppet.reach(State.READY)
+        await puppet.call(text="x")
+        tail = supervisor.stderr_tail("puppet", 10_000)
+
+        assert RING_LINES - 1 <= len(tail) <= RING_LINES + 1
         assert all(len(line) <= LINE_CHARACTERS for line in [*tail, *passed])
-        assert not [line for line in [*tail, *passed] if not line.isprintable()]
-        assert "WARN retrying request initialize �� caf� level=warn" in [*tail, *passed]
+        assert [] == [line for line in [*tail, *passed] if not line.isprintable()]
+        for lines in (tail, passed):
+            assert any(re.fullmatch("WARN retrying request .* �� caf� level=warn", line) for line in lines)
 
 
 class TestExits:
     @pytest.mark.parametrize(
-        ("mode", "code", "word"),
+        ("mode", "starts", "code", "word"),
         [
-            ("before", 2, "configuration error: EXAMPLE_API_KEY is not set"),
-            ("after-init", 1, "fatal: lost backend connection"),
-            ("clean", 0, "fatal: lost backend connection"),
-            ("after-list", 1, "fatal: lost backend connection"),
+            ("before", 7, 2, "configuration error: EXAMPLE_API_KEY is not set"),  # the first end may be the probe's fault
+            ("after-init", 6, 1, "fatal: lost backend connection"),
+            ("clean", 6, 0, "fatal: lost backend connection"),
+            ("after-list", 6, 1, "fatal: lost backend connection"),
         ],
     )
-    async def test_one_that_keeps_ending_is_restarted_slower_and_then_parked(self, case, mode, code, word):
+    async def test_one_that_keeps_ending_is_restarted_slower_and_then_parked(self, case, mode, starts, code, word):
         """Whatever the exit code and however good the handshake: growing, capped, jittered delays, then `crash_loop`.
 
         The exit status and the last words are shown, no two processes run at a time, and other servers are left alone.
@@ -282,21 +293,23 @@ class TestExits:
         other = await case("lite", name="other")
         pid = (await other.reach(State.READY)).pid
         puppet = await case("stdio_exit_after_init", mode)
-        reason = (await puppet.reach(State.CRASH_LOOP, seconds=15)).reason
+        reason = (await puppet.reach(State.CRASH_LOOP)).reason
+        await puppet.gone()
         waits = [event.next_attempt - event.at for event in puppet.told(ServerStateChanged) if event.new is State.BACKOFF]
         life = [event for event in puppet.supervisor.history("puppet") if isinstance(event, ProcessStarted | ProcessEnded)]
 
-        assert f"ended more than 5 times in 60 s; last: the server exited with code {code}" == reason
+        assert reason.startswith(f"ended more than 5 times in 60 s; last: the server exited with code {code}")
         assert word in puppet.supervisor.stderr_tail("puppet")
-        assert 6 == len(puppet.noted("start")) == len(puppet.told(ProcessStarted))
+        assert (starts, starts) == (len(puppet.noted("start")), len(puppet.told(ProcessStarted)))
         assert all(step / 2 <= wait <= step + 0.02 for step, wait in zip([0.05, 0.1, 0.2, 0.4, 0.4], waits, strict=True))
-        assert [ProcessStarted, ProcessEnded] * 6 == [type(event) for event in life]
+        assert [ProcessStarted, ProcessEnded] * starts == [type(event) for event in life]
         assert (State.READY, pid) == (other.status.state, other.status.pid)
 
     async def test_the_last_exit_is_shown(self, case):
         """The exit status of the last process is in the status of the server."""
         puppet = await case("stdio_exit_after_init", "before")
-        status = await puppet.reach(State.CRASH_LOOP)
+        await puppet.reach(State.CRASH_LOOP)
+        status = await puppet.gone()
 
         assert re.fullmatch(r"exited with code 2 after \d+\.\d s", status.last_exit)
 
@@ -554,3 +567,96 @@ class TestStorm:
         assert len(puppet.told(CatalogChanged)) <= len(lists)
         assert longest < 1.0
         assert 1 == puppet.status.generation
+
+
+MODES = ("404-json", "404-empty", "404-html", "400", "200-sse", "late")
+
+
+class TestLostSession:
+    @pytest.fixture
+    async def session(self, supervisor: Supervisor, tmp_path: Path, quick: RestartPolicy) -> AsyncIterator[Callable[..., Any]]:
+        """Puts an HTTP puppet under supervision: `await session("404-html")`; gives the case and the puppet."""
+        with ExitStack() as puppets:
+
+            async def start(*args: str) -> tuple[Case, Puppet]:
+                puppet = puppets.enter_context(http_puppet("http_session_expiry.py", *args))
+                await supervisor.apply([ServerSpec(name="http", target=HttpTarget(url=puppet.url), restart=quick)])
+                case = Case(supervisor, "http", tmp_path / "http.log")
+                await case.reach(State.READY)
+                return case, puppet
+
+            yield start
+
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_a_read_does_not_notice(self, session, mode):
+        """The id is dropped, the handshake made without it, and what only reads is repeated once: the caller has its answer."""
+        case, puppet = await session(mode)
+        before = puppet.state()
+        puppet.control("expire")
+        result = await case.request("tools/list")
+        after = puppet.state()
+
+        assert ["echo", "add_one"] == [tool["name"] for tool in result["tools"]]
+        assert 1 == after["dead_requests"] - before["dead_requests"]
+        assert (2, 0) == (after["initializes"], after.get("init_with_session", 0))
+        assert ["session_lost"] == [event.cause for event in case.told(SessionLost)]
+
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_a_tool_is_not_called_twice(self, session, mode):
+        """The server may have run it before it said so: the caller is told that nobody knows, and the next call works."""
+        case, puppet = await session(mode)
+        puppet.control("expire")
+        failure = await case.failure("tools/call", {"name": "add_one", "arguments": {}})
+        once = puppet.state().get("added", 0)
+        await case.call("add_one")
+
+        assert (Outcome.MAYBE_EXECUTED, "session_lost") == (failure.outcome, failure.cause)
+        assert (1 if mode == "late" else 0) == once
+        assert once + 1 == puppet.state()["added"]
+        assert (2, 0) == (puppet.state()["initializes"], puppet.state().get("init_with_session", 0))
+
+    @pytest.mark.parametrize("mode", MODES)
+    async def test_many_that_fail_together_share_one_recovery(self, session, mode):
+        """Ten calls meet the loss at once, and there is one handshake for all of them."""
+        case, puppet = await session(mode, "--every", "50")
+        puppet.control("expire")
+        failures: list[RequestFailed] = []
+
+        async def call() -> None:
+            try:
+                await case.call("add_one")
+            except RequestFailed as failure:
+                failures.append(failure)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(call)
+        added = puppet.state().get("added", 0)
+        with anyio.fail_after(5):
+            await case.supervisor.wait_until("http", lambda status: status.generation > 1 and status.state is State.READY)
+
+        assert 2 == puppet.state()["initializes"]
+        assert {Outcome.MAYBE_EXECUTED} == {failure.outcome for failure in failures}
+        assert (10 if mode == "late" else 10 - len(failures)) == added
+
+    async def test_sessions_that_run_out_are_renewed_again_and_again(self, session):
+        """Five requests a session, twenty reads: every one has its answer."""
+        case, puppet = await session("404-json")
+        for _ in range(20):
+            await case.request("tools/list")
+
+        assert 5 <= puppet.state()["initializes"] <= 7
+
+    async def test_a_session_that_ends_at_once_is_backed_off_from(self, session):
+        """Where each new session ends at once too, tries become rarer, whatever callers do."""
+        case, puppet = await session("404-json", "--every", "1")
+        before = puppet.state()["initializes"]
+        began = time.monotonic()
+        while time.monotonic() - began < 2.0:
+            with suppress(RequestFailed):
+                await case.request("tools/list", deadline=0.5)
+        tries = puppet.state()["initializes"] - before
+        waits = [event.next_attempt - event.at for event in case.told(ServerStateChanged) if event.new is State.BACKOFF]
+
+        assert 4 <= len(waits) <= tries + 1 <= 16
+        assert all(step / 2 <= wait <= step + 0.02 for step, wait in zip([0.05, 0.1, 0.2, 0.4], waits, strict=False))

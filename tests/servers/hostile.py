@@ -210,8 +210,9 @@ class Http(Server):
 
     def push(self, connection):
         self.stream(connection)
+        pushes = self.pushes = queue.Queue()
         while True:
-            weapon = self.pushes.get()
+            weapon = pushes.get()
             if weapon == "list":
                 self.event(connection, note(b"notifications/tools/list_changed"))
             else:

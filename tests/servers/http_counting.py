@@ -12,7 +12,7 @@ import json
 import sys
 import uuid
 
-PORT, LOG = int(sys.argv[1]), open(sys.argv[2], "a", encoding="utf-8")
+PORT, LOG = int(sys.argv[1]), open(sys.argv[2], "a", encoding="utf-8")  # noqa: SIM115 - open for as long as the server lives
 SESSIONS = set()
 TOOL = {
     "name": "count",

@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}, "seconds": {"type": "number"}}}
 TOOLS = [{"name": name, "inputSchema": SCHEMA} for name in ("echo", "pid", "sleep")]

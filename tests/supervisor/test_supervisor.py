@@ -13,6 +13,7 @@ import trio.testing
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
+from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import (
@@ -507,3 +508,32 @@ class TestLeaving:
                 await anyio.sleep_forever()
 
         assert (server.opened, server.closed) == (1, 1)
+
+
+class TestInvalidEntries:
+    async def test_an_entry_that_cannot_be_a_server_is_seen_as_failed(self) -> None:
+        """It waits for an edit; its neighbours run, and a mended entry takes its place."""
+        entry = InvalidEntry(name="broken", reason="comand: unknown key, nearest is command", origin="a.toml:3")
+        async with supervised(spec(), files=MemoryServer(), broken=MemoryServer()) as supervisor:
+            supervisor.show_invalid([entry])
+            status = supervisor.status("broken")
+            with pytest.raises(UnknownServer, match="the entry of 'broken' is not valid: comand: unknown key"):
+                supervisor.connection("broken")
+            names = [one.name for one in supervisor.statuses()]
+            await supervisor.apply([spec(), spec("broken")])
+            await reach(supervisor, "broken", State.READY)
+
+        assert (status.state, status.reason, status.next_attempt) == (State.FAILED, entry.reason, None)
+        assert (status.is_healthy, status.origin) == (False, "a.toml:3")
+        assert names == ["broken", "files"]
+
+    async def test_what_comes_and_goes_is_told_like_a_server(self) -> None:
+        """Metrics and log see invalid entries as they see servers."""
+        told: list[tuple[str, str]] = []
+        async with supervised(spec(), files=MemoryServer()) as supervisor:
+            supervisor.bus.attach(lambda event: told.append((type(event).__name__, getattr(event, "server", ""))))
+            supervisor.show_invalid([InvalidEntry(name="broken", reason="no command", origin="a.toml:3")])
+            supervisor.show_invalid([])
+            await anyio.sleep(0)
+
+        assert [name for name, server in told if server == "broken"] == ["ServerAdded", "ServerStateChanged", "ServerRemoved"]

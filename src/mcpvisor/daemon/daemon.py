@@ -85,6 +85,7 @@ class Daemon:
             await parts.enter_async_context(supervisor)
             addresses = await self._open_listeners(parts)
             await supervisor.apply(self._reloader.applied.specs.values())
+            self._reloading.show_invalid()
             self._config_applied = True
             self._tell_ready(addresses)
             # What lives from here on lives as long as the daemon: the collector need not look at it again and again.

@@ -18,6 +18,7 @@ from mcpvisor.daemon.control.reloading import ConfigState
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
+from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec
 from mcpvisor.supervisor.supervisor import Supervisor
 
@@ -56,9 +57,19 @@ class DaemonReloading:
         """Read everything again and apply what is good; systemd sees a reload around it, whatever comes of it."""
         self._notifier.reloading()
         try:
-            return await self._reloader.reload(trigger, self._supervisor.apply)
+            report = await self._reloader.reload(trigger, self._supervisor.apply)
+            self.show_invalid()
         finally:
             self._notifier.ready(self._status_line())
+        return report
+
+    def show_invalid(self) -> None:
+        """Let entries that cannot be used, and have no last good version, be seen as failed servers."""
+        applied = self._reloader.applied
+        invalid = {problem.server: problem for problem in reversed(applied.rejected) if problem.server not in applied.specs}
+        self._supervisor.show_invalid(
+            InvalidEntry(name=name, reason=problem.error, origin=problem.where) for name, problem in invalid.items() if name
+        )
 
     async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState]:
         """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -30,7 +30,7 @@ class Admission:
         self._let_in()
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def place(self) -> AsyncGenerator[None]:
         """A place among the running. Raises RequestFailed (`rejected`, `queue_full`) when too many wait already."""
         if self.running < self._concurrency and not self._waiting:
             self.running += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,24 +31,37 @@ class Dropped:
     why: str
 
 
-def judge(kind: CatalogKind, entries: Iterable[Any]) -> tuple[list[JsonObject], list[Dropped]]:
-    """The good entries of a list in their order, and what was wrong with the others. Of two equal keys the first is kept."""
-    kept: dict[str, JsonObject] = {}
-    dropped: list[Dropped] = []
-    for position, entry in enumerate(entries):
+class Judge:
+    """Judges the entries of one list, one after another; of two equal keys the first is kept."""
+
+    def __init__(self, kind: CatalogKind) -> None:
+        self._kind = kind
+        self._kept: dict[str, JsonObject] = {}
+        self._taken = 0
+        self.dropped: list[Dropped] = []
+        """What was wrong with the entries that are not kept as they came."""
+
+    @property
+    def kept(self) -> tuple[JsonObject, ...]:
+        """The good entries, in their order."""
+        return tuple(self._kept.values())
+
+    def take(self, entry: Any) -> None:
+        """Judge one more entry."""
+        kind, position = self._kind, self._taken
+        self._taken += 1
         key = entry.get(_KEY[kind]) if isinstance(entry, dict) else None
         fault = _key_fault(kind, entry, key)
         shown = key if isinstance(key, str) and key else f"entry {position}"
-        if fault is None and isinstance(key, str) and key in kept:
+        if fault is None and isinstance(key, str) and key in self._kept:
             fault = f"{_KEY[kind]} stands in the list already; the first one is kept"
         good, repaired = entry, None
         if fault is None and kind == "tools":
             good, fault, repaired = _tool(entry)
         if fault or repaired:
-            dropped.append(Dropped(shown[:MAX_NAME], fault or repaired or ""))
+            self.dropped.append(Dropped(shown[:MAX_NAME], fault or repaired or ""))
         if fault is None and isinstance(key, str):
-            kept[key] = good
-    return list(kept.values()), dropped
+            self._kept[key] = good
 
 
 def _key_fault(kind: CatalogKind, entry: Any, key: Any) -> str | None:

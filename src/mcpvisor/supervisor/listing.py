@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 
-from mcpvisor.supervisor.entries import Dropped, judge
+from mcpvisor.supervisor.entries import Dropped, Judge
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
-from mcpvisor.supervisor.transports.codec import encode
+from mcpvisor.supervisor.transports.codec import Refusal, count_values, encode
 
 JsonObject = dict[str, Any]
 Ask = Callable[[str, JsonObject | None], Awaitable[JsonObject]]
@@ -20,8 +22,14 @@ Ask = Callable[[str, JsonObject | None], Awaitable[JsonObject]]
 MAX_PAGES: Final = 100
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_LIST_VALUES: Final = 250_000
+"""JSON values in the entries of one list, which are kept: at some 200 bytes each they cost 50 MB."""
+
 LIST_SECONDS: Final = 30.0
 """How long all pages of one list may take together."""
+
+_SLICE: Final = 0.005
+"""Seconds of judging after which others have their turn."""
 
 TRIES: Final = 3
 RETRY_SECONDS: Final = 0.5
@@ -54,6 +62,42 @@ class Listed:
     entries: tuple[JsonObject, ...] = ()
     dropped: list[Dropped] = field(default_factory=list[Dropped])
     cut: str = ""
+    over: Refusal | None = None
+    """The limit that the list was cut at; None where it is whole, or was cut for another reason."""
+
+
+class _Reading:
+    """The entries of all pages so far, within the budgets of one list."""
+
+    def __init__(self, kind: CatalogKind) -> None:
+        self.judge = Judge(kind)
+        self.over: Refusal | None = None
+        self._member = MEMBERS[kind]
+        self._count = self._size = self._values = 0
+
+    async def take(self, page: JsonObject) -> None:
+        """Take the entries of one page up to the budgets; others have their turns in between, whatever entries cost."""
+        entries = page.get(self._member)
+        turn = time.perf_counter()
+        for entry in entries if isinstance(entries, list) else []:
+            text = encode(entry)
+            self._count += 1
+            self._size += len(text)
+            self._values += count_values(text)
+            if self._size > MAX_BYTES or self._count > MAX_ENTRIES:
+                self.over = "size"
+                return
+            if self._values > MAX_LIST_VALUES:
+                self.over = "values"
+                return
+            self.judge.take(entry)
+            if time.perf_counter() - turn > _SLICE:
+                await anyio.lowlevel.checkpoint()
+                turn = time.perf_counter()
+
+    def end(self, cut: str) -> Listed:
+        """The list as far as it was read."""
+        return Listed(self.judge.kept, self.judge.dropped, cut, self.over)
 
 
 async def read_list(kind: CatalogKind, ask: Ask) -> Listed:
@@ -62,9 +106,8 @@ async def read_list(kind: CatalogKind, ask: Ask) -> Listed:
     An error on a page is tried again a few times, since servers answer errors while they warm up; "method not found" is an
     empty list. Raises RequestFailed when the first page cannot be had; a later one only cuts the list.
     """
-    found: list[Any] = []
+    reading = _Reading(kind)
     cut = ""
-    size = 0
     cursors: set[str] = set()
     params: JsonObject | None = None
     with anyio.move_on_after(LIST_SECONDS) as scope:
@@ -78,15 +121,12 @@ async def read_list(kind: CatalogKind, ask: Ask) -> Listed:
                     raise
                 cut = f"a later page failed: {failure.message}"
                 break
-            entries = page.get(MEMBERS[kind])
-            for entry in entries if isinstance(entries, list) else []:
-                size += len(encode(entry))
-                if size > MAX_BYTES or len(found) >= MAX_ENTRIES:
-                    cut = f"the list is over {MAX_ENTRIES} entries or {MAX_BYTES} bytes"
-                    break
-                found.append(entry)
+            await reading.take(page)
+            if reading.over is not None:
+                cut = f"the list is over {MAX_ENTRIES} entries, {MAX_BYTES} bytes or {MAX_LIST_VALUES} values"
+                break
             cursor = page.get("nextCursor")
-            if cut or not isinstance(cursor, str):
+            if not isinstance(cursor, str):
                 break
             if cursor in cursors:
                 cut = "" if cursor == "" else "a cursor came a second time"
@@ -95,12 +135,12 @@ async def read_list(kind: CatalogKind, ask: Ask) -> Listed:
             params = {"cursor": cursor}
         else:
             cut = f"the list has more than {MAX_PAGES} pages"
+            reading.over = "size"
     if scope.cancelled_caught:
         if params is None:
             raise RequestFailed(Outcome.TIMEOUT, "list_timeout", f"{METHODS[kind]} took over {LIST_SECONDS:g} s")
         cut = f"its pages took over {LIST_SECONDS:g} s"
-    kept, dropped = judge(kind, found)
-    return Listed(tuple(kept), dropped, cut)
+    return reading.end(cut)
 
 
 async def _page(method: str, params: JsonObject | None, ask: Ask) -> JsonObject:

@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
 from mcpvisor.supervisor.spec import Era
+from mcpvisor.supervisor.transports.http_outcome import asks_for_session
 from mcpvisor.supervisor.transports.wire import Wire
 
 STDIO_SILENCE: Final = 2.0
@@ -45,8 +46,8 @@ class EraMemory:
 def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
     """Whether a failed probe shows a server of the older era.
 
-    On stdio every error answer does. On HTTP only an answer of the protocol does: timeouts, credentials, limits and faults
-    of the network say nothing of the era.
+    On stdio every error answer does. On HTTP only an answer of the protocol does, or one that asks for a session, which only
+    the older era has: timeouts, credentials, limits and faults of the network say nothing of the era.
     """
     if failure.outcome is not Outcome.PEER_ERROR:
         return failure.cause == "not_streamable_http"
@@ -54,7 +55,7 @@ def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
         return True
     data = failure.data
     status = data.get("http_status") if isinstance(data, dict) else None
-    return failure.code in _LEGACY_CODES or status in _LEGACY_STATUSES
+    return failure.code in _LEGACY_CODES or status in _LEGACY_STATUSES or asks_for_session(failure.message)
 
 
 async def negotiate(session: ClientSession, wire: Wire, *, era: Era, memory: EraMemory) -> sdk.Handshake:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal as signals
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.entries import Dropped
+from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrRing
@@ -137,9 +138,11 @@ class Reporter:
             count = len(getattr(offer, kind))
             self.emit(events.CatalogChanged(at=time.time(), server=self.server, kind=kind, count=count))
 
-    def dropped(self, kind: events.CatalogKind, entries: Iterable[Dropped], cut: str) -> None:
-        """See `OfferWatcher`."""
-        found = [Dropped("the list", cut), *entries] if cut else list(entries)
+    def dropped(self, kind: events.CatalogKind, listed: Listed) -> None:
+        """See `OfferWatcher`. A list that is over a limit is counted as refused; what is within it is kept."""
+        found = [Dropped("the list", listed.cut), *listed.dropped] if listed.cut else listed.dropped
+        if listed.over is not None:
+            self.refused(listed.over, listed.cut)
         for one in found[:MAX_DROPS_TOLD]:
             entry, why = clean_text(one.entry, EXCERPT), clean_text(one.why, EXCERPT * 2)
             self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=entry, why=why))

@@ -9,10 +9,9 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from mcpvisor.supervisor.entries import Dropped
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
-from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, read_list
+from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, Listed, read_list
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.sdk import Handshake
 
@@ -42,8 +41,8 @@ class OfferWatcher(Protocol):
         """The whole offer, and which of its lists differ from before."""
         ...
 
-    def dropped(self, kind: CatalogKind, entries: Iterable[Dropped], cut: str) -> None:
-        """Entries that were left out or repaired, and why a list was cut short, if it was."""
+    def dropped(self, kind: CatalogKind, listed: Listed) -> None:
+        """Entries of a list were left out or repaired, or it was cut short."""
         ...
 
 
@@ -124,7 +123,7 @@ class Restorer:
                 continue
             self._failed.pop(kind, None)
             if listed.dropped or listed.cut:
-                self._watcher.dropped(kind, listed.dropped, listed.cut)
+                self._watcher.dropped(kind, listed)
             if getattr(self.offer, kind) != listed.entries:
                 self.offer = _with_list(self.offer, kind, listed.entries)
                 changed.append(kind)

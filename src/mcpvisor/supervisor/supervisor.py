@@ -24,6 +24,7 @@ from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import Event
+from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle import Wanted
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
 from mcpvisor.supervisor.opening import Opener
@@ -81,6 +82,7 @@ class Supervisor:
             instance=self.instance,
         )
         self._actors: dict[str, ServerActor] = {}
+        self._invalid = InvalidEntries(self.bus)
         self._leaving: set[ServerActor] = set()
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -140,6 +142,7 @@ class Supervisor:
         """
         wanted = {spec.name: spec for spec in specs}
         plan = self.plan(wanted.values())
+        self._invalid.drop(wanted)
         for planned in plan:
             spec = wanted.get(planned.server)
             if spec is None:
@@ -174,6 +177,10 @@ class Supervisor:
         self._leaving.add(actor)
         actor.remove(reason)
 
+    def show_invalid(self, entries: Iterable[InvalidEntry]) -> None:
+        """Show these entries, which cannot be servers as they are written, as failed beside the servers."""
+        self._invalid.show(entry for entry in entries if entry.name not in self._actors)
+
     async def order(self, name: str, order: Order, *, who: str) -> None:
         """Take an operator's order; returns once it is what is wanted. Raises UnknownServer."""
         self._actor(name).order(order.value, _WANTED[order], who)
@@ -188,21 +195,25 @@ class Supervisor:
         """The door to a server. Raises UnknownServer."""
         return self._actor(name).connection
 
+    def spec(self, name: str) -> ServerSpec | None:
+        """What is wanted of a server; None for an entry that is not valid. Raises UnknownServer."""
+        return None if name in self._invalid else self._actor(name).spec
+
     def status(self, name: str) -> ServerStatus:
-        """One server as it is now. Raises UnknownServer."""
-        return self._actor(name).status()
+        """One server, or invalid entry, as it is now. Raises UnknownServer."""
+        return self._invalid.status(name) if name in self._invalid else self._actor(name).status()
 
     def statuses(self) -> list[ServerStatus]:
-        """All servers as they are now, in name order."""
-        return [self._actors[name].status() for name in self.names()]
+        """All servers and invalid entries as they are now, in name order."""
+        return [self.status(name) for name in sorted([*self._actors, *self._invalid.names()])]
 
     def stderr_tail(self, name: str, lines: int = 50) -> list[str]:
         """The newest cleaned lines of a server's stderr, oldest first. Raises UnknownServer."""
-        return self._actor(name).reporter.ring.tail(lines)
+        return [] if name in self._invalid else self._actor(name).reporter.ring.tail(lines)
 
     def history(self, name: str) -> list[Event]:
         """The newest events of a server, oldest first. Raises UnknownServer."""
-        return list(self._actor(name).reporter.history)
+        return self._invalid.history(name) if name in self._invalid else list(self._actor(name).reporter.history)
 
     async def wait_until(self, name: str, accept: Callable[[ServerStatus], bool]) -> ServerStatus:
         """Return as soon as `accept` likes the server's status; the caller brings the deadline. Raises UnknownServer."""
@@ -222,4 +233,6 @@ class Supervisor:
         try:
             return self._actors[name]
         except KeyError:
+            if name in self._invalid:
+                raise UnknownServer(f"the entry of {name!r} is not valid: {self._invalid.reason(name)}") from None
             raise UnknownServer(f"no server is named {name!r}; `mcpvisor status` lists them all") from None

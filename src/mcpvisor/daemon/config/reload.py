@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from mcpvisor.daemon.config.applied import Applied, decide
-from mcpvisor.daemon.config.load import Loaded, load
+from mcpvisor.daemon.config.load import Basis, Loaded, load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec
 
@@ -59,6 +59,10 @@ class ReloadReport:
         }
 
 
+def _made(loaded: Loaded, *, previous: Basis | None = None) -> Loaded:  # noqa: ARG001 - as `load` is called
+    return loaded
+
+
 def rejected_json(rejected: Iterable[Problem]) -> list[dict[str, Any]]:
     """`config.rejected` of `status --json`."""
     return [{"where": p.where, "error": p.error, "server": p.server, "keeps_running": p.keeps_running} for p in rejected]
@@ -93,7 +97,7 @@ class Reloader:
     def of(cls, loaded: Loaded, *, on_report: Callable[[ReloadReport], None] | None = None) -> Self:
         """A reloader for a configuration that was made in code: there are no files, and every reload finds the same."""
         reloader = cls((), {}, on_report=on_report)
-        reloader._load = lambda **_: loaded
+        reloader._load = partial(_made, loaded)
         return reloader
 
     @property

@@ -64,7 +64,7 @@ class Operations:
         name, supervisor = request.path_params["server"], self._supervisor
         evidence = Evidence(
             status=supervisor.status(name),
-            spec=supervisor.connection(name).spec,
+            spec=supervisor.spec(name),
             history=supervisor.history(name),
             stderr=supervisor.stderr_tail(name, _STDERR_LINES),
             stderr_dropped=self._floods.dropped(name),

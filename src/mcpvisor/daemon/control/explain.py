@@ -56,7 +56,8 @@ class Evidence:
     """All that is known of one server. `history` is oldest first, `stderr` the newest lines of its tail."""
 
     status: ServerStatus
-    spec: ServerSpec
+    spec: ServerSpec | None
+    """None where the entry is not valid as it is written."""
     history: Sequence[Event] = ()
     stderr: Sequence[str] = ()
     stderr_dropped: int = 0
@@ -181,7 +182,9 @@ def _what(status: ServerStatus, signs: Signs, flood: int, now: float) -> str:
             return f"{name} is disabled{reason or f' by {status.wanted_by}'}"
 
 
-def _next(status: ServerStatus, spec: ServerSpec) -> str:
+def _next(status: ServerStatus, spec: ServerSpec | None) -> str:
+    if spec is None:
+        return "nothing until the entry is edited"
     """What the daemon does next, without the time: that is `next_at`."""
     key = status.state.value
     if status.state in (State.BACKOFF, State.FAILED) and status.next_attempt is None:
@@ -190,7 +193,9 @@ def _next(status: ServerStatus, spec: ServerSpec) -> str:
     return _NEXT[key].format(**{name: seconds(duration) for name, duration in times.items()})
 
 
-def _next_at(status: ServerStatus, spec: ServerSpec) -> float | None:
+def _next_at(status: ServerStatus, spec: ServerSpec | None) -> float | None:
+    if spec is None:
+        return None
     """When that is, in seconds since the epoch; None where it is bound to no time."""
     if status.next_attempt is not None:
         return status.next_attempt

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE
-from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import StdioLaunch
 
 INHERITED: Final = (

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
+from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
 from mcpvisor.supervisor.transports.intake import Intake
@@ -21,7 +22,12 @@ ProgressSink = Callable[[JsonObject], None]
 """Takes the params of each `notifications/progress` of one request, in order, at once."""
 
 _ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
+_SAYS_METHOD: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]{0,200}"|[\w.-]{1,200})\s*,\s*)*"method"\s*:')
+"""How a notification or a request of the server begins: it is the answer to nothing, whatever stands in its params."""
+
 _EXCERPT: Final = 200
+_BEGIN: Final = 60
+"""Characters that are shown of a message that is no valid JSON: enough to know it by, and hardly any of its content."""
 
 
 class WireHooks(Protocol):
@@ -129,44 +135,53 @@ class Exchange:
         for one in pending.values():
             one.fail(failure(one))
 
-    def receive(self, data: bytes, within: Pending | None = None) -> list[PeerRequest]:
+    def receive(self, data: bytes, within: Pending | None = None, *, unasked: bool = False) -> list[PeerRequest]:
         """Take one JSON text off the wire; `within` is the request in whose answer it came, where the wire knows.
 
-        Returns the server's requests in it, for the wire to answer. Never raises for what a server sends.
+        `unasked`: it came where no answers come, so that without an id it is the answer to nothing. Returns the server's requests in it, for the wire to answer. Never raises for what a server sends.
         """
         try:
             value = decode(data, max_bytes=self._max_message)
         except Unreadable as error:
-            self.unreadable(data, error, within)
+            self.unreadable(data, error, within, unasked=unasked)
             return []
         messages: list[Any] = value if isinstance(value, list) else [value]  # an array: batches of revision 2025-03-26
         if not messages:
             self.intake.admits()
-        return [request for message in messages if (request := self._sort(message, data, within)) is not None]
+        sorted_ones = (self._sort(message, data, within, unasked) for message in messages)
+        return [request for request in sorted_ones if request is not None]
 
-    def unreadable(self, data: bytes, error: Unreadable, within: Pending | None = None) -> None:
+    def unreadable(self, data: bytes, error: Unreadable, within: Pending | None = None, *, unasked: bool = False) -> None:
         """Fail the request that a refused message was the answer to, where that can be told; `data` may be cut."""
         if error.reason == "syntax" and not _looks_like_a_message(data) and within is None:
             self._noise(data)
             return
+        detail = str(error)
+        if error.reason == "syntax":  # what is wrong with it shows best in itself, such as text in front of the message
+            detail += f"; it begins {clean_text(data, _BEGIN)!r}"
         if self.intake.admits():
-            self._hooks.refused(error.reason, str(error))
-        pending = within if within is not None else self._owner_of(data)
+            self._hooks.refused(error.reason, detail)
+        pending = within if within is not None else self._owner_of(data, unasked)
         if pending is not None:
             self._settle_failed(
                 pending,
-                RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", f"the server's answer was refused: {error}"),
+                RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", f"the server's answer was refused: {detail}"),
             )
 
-    def _owner_of(self, data: bytes) -> Pending | None:
+    def _owner_of(self, data: bytes, unasked: bool) -> Pending | None:
         """The one pending request whose id stands in a message that cannot be parsed; None where that is ambiguous."""
+        if _SAYS_METHOD.match(data[:4096]):
+            return None
         near_ends = data[:4096] + data[-4096:]
         named = {int(found) for found in _ID_IN_TEXT.findall(near_ends)} & self._pending.keys()
         if len(named) == 1:
             return self._pending[named.pop()]
-        return next(iter(self._pending.values())) if not named and len(self._pending) == 1 else None
+        return self._only_one() if not named and not unasked else None
 
-    def _sort(self, message: Any, data: bytes, within: Pending | None) -> PeerRequest | None:
+    def _only_one(self) -> Pending | None:
+        return next(iter(self._pending.values())) if len(self._pending) == 1 else None
+
+    def _sort(self, message: Any, data: bytes, within: Pending | None, unasked: bool) -> PeerRequest | None:
         if not isinstance(message, dict):
             self._noise(data)
             return None
@@ -175,7 +190,7 @@ class Exchange:
             params = message.get("params")
             return self._sort_method(message, method, params if isinstance(params, dict) else {}, within)
         if "result" in message or "error" in message:
-            self._sort_answer(message, within)
+            self._sort_answer(message, within, unasked)
         else:
             self._noise(data)
         return None
@@ -204,12 +219,12 @@ class Exchange:
         if pending is not None and pending.on_progress is not None:
             pending.on_progress(params)
 
-    def _sort_answer(self, message: JsonObject, within: Pending | None) -> None:
+    def _sort_answer(self, message: JsonObject, within: Pending | None, unasked: bool) -> None:
         pending = self._find(message.get("id"))
         error = message.get("error")
         if pending is None and message.get("id") is None and error is not None:
             # An error without an id can only mean the request it came with, or the only one there is.
-            pending = within or (next(iter(self._pending.values())) if len(self._pending) == 1 else None)
+            pending = within or (None if unasked else self._only_one())
         if pending is None:
             self.intake.admits()
             return

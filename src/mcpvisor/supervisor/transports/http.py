@@ -233,7 +233,7 @@ class HttpWire(PostingWire):
 
     def _take_pushed(self, event: StreamEvent) -> None:
         if event.data and event.name == "message":
-            self._received(event.data)
+            self._received(event.data, unasked=True)
 
     def push_refused(self, reason: str, detail: str) -> None:
         """Tell that the push stream was cut."""

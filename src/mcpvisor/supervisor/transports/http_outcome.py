@@ -158,7 +158,12 @@ def is_session_error(text: bytes) -> bool:
         return False
     if not isinstance(message, dict) or "error" not in message or isinstance(message.get("id"), int):
         return False
-    return _SESSION_GONE.search(_error_text(message["error"])) is not None
+    return asks_for_session(_error_text(message["error"]))
+
+
+def asks_for_session(text: str) -> bool:
+    """Whether the text of an error speaks of a session that is missing or lost; the wording is only a hint."""
+    return _SESSION_GONE.search(text) is not None
 
 
 def _says_session_lost(reply: Reply, error: dict[str, Any] | None) -> bool:
@@ -171,7 +176,7 @@ def _says_session_lost(reply: Reply, error: dict[str, Any] | None) -> bool:
     if reply.status == 404:
         return True
     text = _error_text(error["error"]) if error is not None else reply.body[:4096].decode("utf-8", "replace")
-    return _SESSION_GONE.search(text) is not None
+    return asks_for_session(text)
 
 
 def _answered_error(reply: Reply, error: dict[str, Any]) -> RequestFailed:

@@ -211,9 +211,9 @@ class Wire(ABC):
 
     # For subclasses
 
-    def _received(self, data: bytes, within: Pending | None = None) -> None:
-        """Sort one JSON text, and answer the server's requests in it in tasks of their own."""
-        for request in self._exchange.receive(data, within):
+    def _received(self, data: bytes, within: Pending | None = None, *, unasked: bool = False) -> None:
+        """Sort one JSON text, and answer the server's requests in it in tasks of their own; see `Exchange.receive`."""
+        for request in self._exchange.receive(data, within, unasked=unasked):
             if self._tasks is None or self._answering >= MAX_PEER_REQUESTS:
                 self._hooks.refused("rate", f"more than {MAX_PEER_REQUESTS} requests of the server at one time")
                 continue

@@ -1,0 +1,111 @@
+"""Owns the entries that cannot be servers as they are written: they run nothing, and are shown beside those that do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.events import Event, ServerAdded, ServerRemoved, ServerStateChanged
+from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidEntry:
+    """An entry without a usable spec. `reason` names the key and the remedy, `origin` is `file:line`."""
+
+    name: str
+    reason: str
+    origin: str
+
+
+@dataclass(slots=True)
+class _Shown:
+    entry: InvalidEntry
+    since: float
+    history: list[Event] = field(default_factory=list[Event])
+
+
+class InvalidEntries:
+    """The invalid entries of the configuration in force."""
+
+    def __init__(self, bus: EventBus) -> None:
+        self._bus = bus
+        self._shown: dict[str, _Shown] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._shown
+
+    def names(self) -> list[str]:
+        return list(self._shown)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """These names are servers now."""
+        gone = set(names)
+        self.show([shown.entry for name, shown in self._shown.items() if name not in gone])
+
+    def show(self, entries: Iterable[InvalidEntry]) -> None:
+        """Make these the invalid entries; what comes and goes is told like servers that do."""
+        wanted = {entry.name: entry for entry in entries}
+        for name in [name for name, shown in self._shown.items() if wanted.get(name) != shown.entry]:
+            del self._shown[name]
+            self._bus.emit(ServerRemoved(at=time.time(), server=name))
+        for name, entry in wanted.items():
+            if name not in self._shown:
+                self._add(entry)
+
+    def _add(self, entry: InvalidEntry) -> None:
+        at = time.time()
+        shown = self._shown[entry.name] = _Shown(entry, at)
+        for event in (
+            ServerAdded(at=at, server=entry.name, transport="", required=False),
+            ServerStateChanged(
+                at=at, server=entry.name, old=State.STARTING, new=State.FAILED, reason=entry.reason, next_attempt=None
+            ),
+        ):
+            shown.history.append(event)
+            self._bus.emit(event)
+
+    def reason(self, name: str) -> str:
+        """Why the entry of that name is not valid. Raises KeyError."""
+        return self._shown[name].entry.reason
+
+    def history(self, name: str) -> list[Event]:
+        """What was told of the entry. Raises KeyError."""
+        return list(self._shown[name].history)
+
+    def status(self, name: str) -> ServerStatus:
+        """The entry as a server that failed; it waits for an edit, not for a time. Raises KeyError."""
+        shown = self._shown[name]
+        return ServerStatus(
+            name=name,
+            state=State.FAILED,
+            reason=shown.entry.reason,
+            since=shown.since,
+            transport="",
+            era=None,
+            protocol_version=None,
+            implementation="",
+            pid=None,
+            generation=0,
+            restarts=0,
+            next_attempt=None,
+            required=False,
+            wanted="running",
+            wanted_by="config",
+            in_flight=0,
+            queued=0,
+            tools=0,
+            resources=0,
+            resource_templates=0,
+            prompts=0,
+            stale=False,
+            last_exit="",
+            handshake_seconds=None,
+            subscriptions_wanted=0,
+            subscriptions_active=0,
+            origin=shown.entry.origin,
+            shown_name="",
+        )
