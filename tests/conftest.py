@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -44,17 +45,28 @@ def _prometheus_lacking() -> str:
     return f"no {' and no '.join(missing)} on the PATH" if missing else ""
 
 
+_TRY_MACHINE = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w /mnt/r && mount -t overlay none -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /mnt/r"
+"""What the machine for systemd tests is made of; many containers forbid it, to root too. Undone with its namespace."""
+
+
 def _systemd_lacking() -> str:
     if os.geteuid() != 0:
         return "not run as root"
-    missing = [name for name in ("/lib/systemd/systemd", "/usr/bin/unshare", "/usr/bin/nsenter") if not Path(name).exists()]
-    return f"no {' and no '.join(missing)}" if missing else ""
+    programs = ("systemctl", "systemd-sysusers", "unshare", "nsenter", "setpriv", "ip")
+    missing = [name for name in programs if shutil.which(name) is None]
+    missing += [name for name in ("/lib/systemd/systemd", "/usr/bin/python3") if not Path(name).exists()]
+    if missing:
+        return f"no {' and no '.join(missing)}"
+    if " cgroup2 " not in Path("/proc/mounts").read_text():
+        return "no control groups of version 2 are mounted"
+    tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "sh", "-c", _TRY_MACHINE], capture_output=True, text=True)
+    return f"no namespaces and overlays may be made here ({tried.stderr.strip()})" if tried.returncode else ""
 
 
 COMPONENTS = {
     "node": Component(_node_lacking, "cp -r tests/node/. .node && npm install --prefix .node --no-save"),
     "prometheus": Component(_prometheus_lacking, "apt-get install prometheus"),
-    "systemd": Component(_systemd_lacking, "run as root on a machine with systemd and util-linux"),
+    "systemd": Component(_systemd_lacking, "as root, not in a container: apt-get install systemd iproute2"),
 }
 
 

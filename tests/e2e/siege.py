@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
-import shutil
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from tests.e2e.running import RunningDaemon
+
+from mcpvisor.daemon.cli.client import server_path
 
 MIB = 1024 * 1024
 MAX_HELD = 0.25
 MAX_GROWTH = 256 * MIB
 FLOOR = 0.025
 """Calls that take no longer than this are quick whatever they took before: what a busy machine does to a calm daemon."""
-
-READY_SECONDS = 20
 
 
 class UnixConnection(HTTPConnection):
@@ -41,161 +41,96 @@ class UnixConnection(HTTPConnection):
         self.sock.connect(self._path)
 
 
-class Running:
-    """The daemon: where it is reached, what it says of itself, and what it costs."""
+class Besieged(RunningDaemon):
+    """A daemon that listens on TCP and on a unix socket, and whose costs can be read; its log is at `info`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
-        self.process = process
-        self.folder = folder
-        self.control = str(folder / "control.sock")
-        self.gateway = str(folder / "gateway.sock")
-        self.address = ""
-        """HOST:PORT of the gateway over TCP."""
-        self.metrics_address = ""
+    def __init__(
+        self, folder: Path, servers: str, *, prefix: Sequence[str] = (), stderr: int | None = None, **options: Any
+    ) -> None:
+        """`prefix` stands before the command; `stderr` is where the log goes in place of a file."""
+        self._prefix = prefix
+        self._stderr = stderr
+        self.unix = str(folder / "gateway.sock")
+        listen = {"MCPVISOR_GATEWAY__LISTEN": f"127.0.0.1:0,unix:{self.unix}", "MCPVISOR_LOG__LEVEL": "info"}
+        super().__init__(folder, servers, **{**options, "env": {**listen, **(options.get("env") or {})}})
 
-    def ask(self, path: str, body: Any = None) -> Any:
-        """The answer of the control API."""
-        connection = UnixConnection(self.control)
-        with contextlib.closing(connection):
-            if body is None:
-                connection.request("GET", path)
-            else:
-                connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
-            return json.loads(connection.getresponse().read())
+    def start(self) -> subprocess.Popen[bytes]:
+        """See `RunningDaemon`."""
+        command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "run", "--config", str(self.folder / "config")]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self._prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log if self._stderr is None else self._stderr,
+                env={**os.environ, **self._env},
+                cwd=self.folder,
+            )
+        return self.process
 
-    def state(self, server: str) -> dict[str, Any]:
-        """One server of the status."""
-        return next(one for one in self.ask("/v1/status")["servers"] if one["name"] == server)
+    @functools.cached_property
+    def tcp(self) -> str:
+        """HOST:PORT of the gateway."""
+        return self.addresses("gateway")[0].removeprefix("http://")
 
-    def events(self, server: str) -> list[dict[str, Any]]:
-        """What `explain` tells of a server's past."""
-        return self.ask(f"/v1/servers/{server}")["events"]
+    @functools.cached_property
+    def _metrics_address(self) -> str:
+        return self.addresses("metrics")[0]
 
     def metrics(self) -> str:
         """The metrics page."""
-        connection = HTTPConnection(self.metrics_address, timeout=20)
+        connection = HTTPConnection(self._metrics_address, timeout=20)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             return connection.getresponse().read().decode()
 
     def refused(self, side: str) -> dict[str, int]:
         """How many messages of a side were refused, by reason."""
-        found = re.findall(rf'mcpvisor_refused_total{{reason="(\w+)",side="{side}"}} (\S+)', self.metrics())
-        found += [
-            (reason, count)
-            for reason, count in re.findall(rf'mcpvisor_refused_total{{side="{side}",reason="(\w+)"}} (\S+)', self.metrics())
-        ]
-        return {reason: int(float(count)) for reason, count in found if float(count)}
+        found = re.findall(
+            rf'mcpvisor_refused_total{{(?=[^}}]*side="{side}")[^}}]*reason="(\w+)"[^}}]*}} (\S+)', self.metrics()
+        )
+        return {reason: int(float(count)) for reason, count in found}
 
     def loop_lag(self) -> float:
-        """By how much the loop's tick is overdue now, by the metrics page."""
+        """By how many seconds the loop's tick is overdue now, by the metrics page."""
         found = re.search(r"^mcpvisor_event_loop_lag_seconds (\S+)", self.metrics(), re.MULTILINE)
         assert found is not None
         return float(found[1])
 
     def resident(self) -> int:
         """Bytes of memory that the daemon holds."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def queued_for_a_cpu(self) -> float:
         """Seconds for which the daemon's main thread was ready to run and had no CPU: the machine's doing, not its own."""
-        pid = self.process.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[1]) / 1e9
 
-    def wait_for(self, what: Any, seconds: float = READY_SECONDS) -> Any:
-        """The first true value of `what()`."""
-        deadline = time.monotonic() + seconds
-        while not (value := what()):
-            assert time.monotonic() < deadline, f"not within {seconds} s; the log:\n{self.log()[-4000:]}"
-            assert self.process.poll() is None, self.log()[-4000:]
-            time.sleep(0.02)
-        return value
-
-    def log(self) -> str:
-        """What the daemon has printed."""
-        return (self.folder / "log").read_text(errors="replace")
-
-    def children(self) -> set[int]:
-        """The processes that carry this daemon's mark."""
-        mark = f"MCPVISOR_STATE_OF_TESTS={self.folder}".encode()
-        found = set()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if mark in path.read_bytes().split(b"\0"):
-                    found.add(int(path.parent.name))
-        return found
-
-
-SETTINGS = """
-[daemon]
-state_dir = "{folder}/state"
-[log]
-format = "{log}"
-[gateway]
-listen = ["127.0.0.1:0", "unix:{folder}/gateway.sock"]
-auth = "{auth}"
-[control]
-listen = ["unix:{folder}/control.sock"]
-[metrics]
-listen = "127.0.0.1:0"
-"""
+    def explain(self, server: str) -> dict[str, Any]:
+        """What `mcpvisor explain --json` prints."""
+        answer: dict[str, Any] = self.control.get(server_path(server))
+        return answer
 
 
 @contextlib.contextmanager
-def daemon(
-    servers: str,
-    *,
-    auth: str = "open",
-    log: str = "json",
-    stderr: Any = None,
-    prefix: Sequence[str] = (),
-    ready: Sequence[str] = (),
-    **environ: str,
-) -> Iterator[Running]:
-    """`mcpvisor run` on that configuration, with free ports; `ready` servers are waited for. Nothing of it is left after.
-
-    `prefix` is put before the command; `stderr` is where the log goes in place of a file.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="mcpvisor-", dir="/tmp"))
-    config = folder / "mcpvisor.toml"
-    config.write_text(SETTINGS.format(folder=folder, auth=auth, log=log) + servers)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MCPVISOR")}
-    command = [*prefix, sys.executable, "-m", "mcpvisor.daemon.cli.main", "run", "--config", str(config)]
-    with (folder / "log").open("wb") as sink:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink if stderr is None else stderr,
-            env={**kept, "MCPVISOR_STATE_OF_TESTS": str(folder), **environ},
-            start_new_session=True,
-        )
-    running = Running(process, folder)
+def besieged(folder: Path, servers: str, *, ready: Sequence[str] = (), **options: Any) -> Iterator[Besieged]:
+    """A daemon whose `ready` servers are waited for; it must live until the end, and then leave nothing behind."""
+    daemon = Besieged(folder, servers, **options)
     try:
-        running.wait_for(lambda: Path(running.control).exists())
-        addresses = running.ask("/v1/status")["daemon"]["addresses"]
-        running.address = addresses["gateway"][0].removeprefix("http://")
-        running.metrics_address = addresses["metrics"][0]
+        daemon.until_serving()
         for server in ready:
-            running.wait_for(lambda server=server: running.state(server)["state"] == "ready")
-        yield running
-        assert process.poll() is None, f"the daemon ended:\n{running.log()[-4000:]}"
+            daemon.until(lambda server=server: daemon.server(server)["state"] == "ready", f"{server} ready")
+        yield daemon
+        assert daemon.process.poll() is None, f"the daemon ended:\n{daemon.log_text()[-4000:]}"
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        finally:
-            process.kill()
-            process.wait()
-            shutil.rmtree(folder, ignore_errors=True)
-    assert process.returncode == 0
+        left = daemon.clear()
+    assert (0, []) == (daemon.process.returncode, left), daemon.log_text()[-4000:]
 
 
 class Client:
     """A client of the handshake era on one kept connection: over the unix socket, or over TCP where `token` may be needed."""
 
-    def __init__(self, running: Running, path: str = "/mcp", *, tcp: bool = False, token: str | None = None) -> None:
-        self.connection = HTTPConnection(running.address, timeout=30) if tcp else UnixConnection(running.gateway, 30)
+    def __init__(self, daemon: Besieged, path: str = "/mcp", *, tcp: bool = False, token: str | None = None) -> None:
+        self.connection = HTTPConnection(daemon.tcp, timeout=30) if tcp else UnixConnection(daemon.unix, 30)
         self.path = path
         self.headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         if token is not None:
@@ -244,14 +179,13 @@ class Client:
 
 
 class Gauges:
-    """Watches a daemon while something is done to it: `held`, `growth`, and how long its neighbours' calls take."""
+    """Watches a daemon while something is done to it: how long its loop is held, and how its memory grows."""
 
-    def __init__(self, running: Running, neighbour: str = "quiet__echo") -> None:
-        self._running = running
-        self._tool = neighbour
+    def __init__(self, daemon: Besieged) -> None:
+        self._daemon = daemon
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._watch_loop, self._watch_memory)]
-        self.before = running.resident()
+        self.before = daemon.resident()
         self.most = self.before
         self.held = 0.0
         """The longest time in seconds for which the loop did not answer, without the time it waited for a CPU."""
@@ -264,7 +198,7 @@ class Gauges:
         """By how many bytes memory has grown at most."""
         return self.most - self.before
 
-    def __enter__(self) -> Gauges:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -277,14 +211,14 @@ class Gauges:
 
     def _watch_loop(self) -> None:
         try:
-            connection = UnixConnection(self._running.gateway)
+            connection = UnixConnection(self._daemon.unix)
             with contextlib.closing(connection):
                 while not self._stop.wait(0.005):
-                    queued, own, began = self._running.queued_for_a_cpu(), _own_queue(), time.perf_counter()
+                    queued, own, began = self._daemon.queued_for_a_cpu(), _own_queue(), time.perf_counter()
                     connection.request("GET", "/livez")
                     assert connection.getresponse().read()
                     took = time.perf_counter() - began
-                    excused = self._running.queued_for_a_cpu() - queued + _own_queue() - own
+                    excused = self._daemon.queued_for_a_cpu() - queued + _own_queue() - own
                     self.held = max(self.held, took - excused)
         except BaseException as error:
             self.failure = error
@@ -292,8 +226,8 @@ class Gauges:
     def _watch_memory(self) -> None:
         try:
             while not self._stop.wait(0.02):
-                self.most = max(self.most, self._running.resident())
-                self.lag = max(self.lag, self._running.loop_lag())
+                self.most = max(self.most, self._daemon.resident())
+                self.lag = max(self.lag, self._daemon.loop_lag())
         except BaseException as error:
             self.failure = error
 
@@ -305,8 +239,8 @@ def _own_queue() -> float:
 class Neighbour:
     """A client that calls another server all the time; each `phase` is measured on its own."""
 
-    def __init__(self, running: Running, tool: str = "quiet__echo") -> None:
-        self._client = Client(running).open()
+    def __init__(self, daemon: Besieged, tool: str = "quiet__echo") -> None:
+        self._client = Client(daemon).open()
         self._tool = tool
         self._stop = threading.Event()
         self._took: dict[str, list[float]] = {}
@@ -314,7 +248,7 @@ class Neighbour:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.failures: list[Any] = []
 
-    def __enter__(self) -> Neighbour:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

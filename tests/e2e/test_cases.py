@@ -294,24 +294,17 @@ class TestExits:
         pid = (await other.reach(State.READY)).pid
         puppet = await case("stdio_exit_after_init", mode)
         reason = (await puppet.reach(State.CRASH_LOOP)).reason
-        await puppet.gone()
+        status = await puppet.gone()
         waits = [event.next_attempt - event.at for event in puppet.told(ServerStateChanged) if event.new is State.BACKOFF]
         life = [event for event in puppet.supervisor.history("puppet") if isinstance(event, ProcessStarted | ProcessEnded)]
 
         assert reason.startswith(f"ended more than 5 times in 60 s; last: the server exited with code {code}")
+        assert re.fullmatch(rf"exited with code {code} after \d+\.\d s", status.last_exit)
         assert word in puppet.supervisor.stderr_tail("puppet")
         assert (starts, starts) == (len(puppet.noted("start")), len(puppet.told(ProcessStarted)))
         assert all(step / 2 <= wait <= step + 0.02 for step, wait in zip([0.05, 0.1, 0.2, 0.4, 0.4], waits, strict=True))
         assert [ProcessStarted, ProcessEnded] * starts == [type(event) for event in life]
         assert (State.READY, pid) == (other.status.state, other.status.pid)
-
-    async def test_the_last_exit_is_shown(self, case):
-        """The exit status of the last process is in the status of the server."""
-        puppet = await case("stdio_exit_after_init", "before")
-        await puppet.reach(State.CRASH_LOOP)
-        status = await puppet.gone()
-
-        assert re.fullmatch(r"exited with code 2 after \d+\.\d s", status.last_exit)
 
     async def test_pending_calls_fail_at_once(self, case):
         """A call that is in flight when the process ends does not wait for its own time to run out."""

@@ -3,13 +3,13 @@
 
 Usage: hostile.py [--http]   With --http its URL is the first line of stdout. It answers as it should until its tool `attack`
 is called with {"name", "way"}: the next bytes are then the weapon of that name, as the answer to this call (`answer`), as a
-message that nobody asked for, followed by a good answer (`unasked`), or as the answer to the next tools/list (`list`).
-Its tool `wait` answers after {"seconds"}. Weapons:
+message that nobody asked for, followed by a good answer (`unasked`), or as the answer to the next tools/list (`list`), for
+which it says that its list has changed. The weapon `peace` is none. Its tool `wait` answers after {"seconds"}. Weapons:
   brackets      16 MiB of []                     depth        an array nested 100,000 deep
   surrogate     half a character                 nan          a number that JSON does not have
   huge-int      a number of 5,000 digits         big          a text of 64 MiB
   gzip          1 MB that inflates to 1 GiB      sse-line     a line that never ends         (HTTP only)
-  notifications a million of them                requests     a hundred thousand pings of ours
+  notifications {"count"} thousands of them      requests     a hundred thousand of its own
   pages         10,000 tools of 64 KiB in pages  one          the same in one message
   schemas       the same, with tools made of nothing but tiny schemas
 """
@@ -46,7 +46,7 @@ def note(method, ident=b""):
 
 
 def tool(number, schemas):
-    filling = {"p%04d" % n: {} for n in range(64 * 1024 // 11)} if schemas else {}
+    filling = {f"p{n:04}": {} for n in range(64 * 1024 // 11)} if schemas else {}
     text = "" if schemas else "x" * 64 * 1024
     return {"name": f"t{number}", "description": text, "inputSchema": {"type": "object", "properties": filling}}
 
@@ -78,8 +78,10 @@ def one_message(ident, count):
 class Server:
     """What is the same on both transports; `weapon` is what the next tools/list is answered with."""
 
+    thousands = 1000
+
     def __init__(self):
-        self.weapon = None
+        self.weapon = "peace"
 
     def answer(self, message):
         method, params = message["method"], message.get("params") or {}
@@ -133,10 +135,11 @@ class Stdio(Server):
     def take(self, message):
         arguments = (message.get("params") or {}).get("arguments") or {}
         ident = b"%d" % message["id"]
-        if message["method"] == "tools/list" and self.weapon not in (None, "pages", "schemas"):
-            weapon, self.weapon = self.weapon, None
+        if message["method"] == "tools/list" and self.weapon not in ("peace", "pages", "schemas"):
+            weapon, self.weapon = self.weapon, "peace"
             self.fire(weapon, ident)
             return
+        self.thousands = arguments.get("count", 1000)
         if "way" not in arguments:
             self.write(encoded(message, self.answer(message)), b"\n")
             return
@@ -160,7 +163,7 @@ class Stdio(Server):
             self.write(*one_message(ident, 1000), b"\n")
         elif weapon == "notifications":
             block = (note(b"notifications/message") + b"\n") * 1000
-            for _ in range(1000):
+            for _ in range(self.thousands):
                 self.write(block)
             self.write(good)
         elif weapon == "requests":
@@ -221,9 +224,10 @@ class Http(Server):
     def take(self, connection, message):
         arguments = (message.get("params") or {}).get("arguments") or {}
         ident = b"%d" % message["id"]
-        if message["method"] == "tools/list" and self.weapon not in (None, "pages", "schemas"):
-            weapon, self.weapon = self.weapon, None
+        if message["method"] == "tools/list" and self.weapon not in ("peace", "pages", "schemas"):
+            weapon, self.weapon = self.weapon, "peace"
             return self.fire(connection, weapon, ident)
+        self.thousands = arguments.get("count", 1000)
         if arguments.get("way") == "answer":
             return self.fire(connection, arguments["name"], ident)
         if arguments.get("way") == "unasked":
@@ -275,7 +279,7 @@ class Http(Server):
                 self.chunk(connection, b"x" * 65536)
         elif weapon in ("notifications", "requests"):
             text = note(b"notifications/message") if weapon == "notifications" else note(b"ping", b'"id":"q",')
-            for _ in range(1000 if weapon == "notifications" else 100):
+            for _ in range(self.thousands if weapon == "notifications" else 100):
                 self.chunk(connection, (b"data: " + text + b"\n\n") * 1000)
 
 

@@ -55,9 +55,11 @@ class Machine:
         self._cgroup.mkdir()
         # The group is entered first: it is to be the root of the machine's own name space of groups. It all dies with us.
         unshare = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--propagation", "private", str(BOOT), str(self._folder)]
-        command = ["sh", "-c", _ENTER, str(self._cgroup), "setpriv", "--pdeathsig", "KILL", "setsid", *unshare]
+        command = ["sh", "-c", _ENTER, str(self._cgroup), "setpriv", "--pdeathsig", "KILL", *unshare]
         with self._log.open("wb") as log:
-            self._unshare = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._unshare = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         try:
             self._await_boot()
         except BaseException:
@@ -139,3 +141,4 @@ class Machine:
                     os.rmdir(folder)
             if time.monotonic() > deadline:
                 raise AssertionError(f"processes of the machine are left in {self._cgroup}")
+            time.sleep(0.01)

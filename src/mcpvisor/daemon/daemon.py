@@ -31,7 +31,7 @@ from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
 from mcpvisor.daemon.reloading import DaemonReloading
 from mcpvisor.daemon.state_dir import StateDir
-from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog
+from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.events import OrphansSwept
@@ -40,6 +40,9 @@ from mcpvisor.supervisor.supervisor import Supervisor
 
 FRESH_SECONDS: Final = 5.0
 """How old the loop's last tick may be while systemd's watchdog is still pinged."""
+
+LISTENERS_SECONDS: Final = 20.0
+"""What a stop may take beyond the servers' own time: answers in flight on the listeners, and what has to be killed."""
 
 STATUS_SECONDS: Final = 1.0
 """How often at the most the one-line status for systemd is written anew."""
@@ -98,6 +101,7 @@ class Daemon:
             await self._stopping.wait()
             self._notifier.stopping("stopping: servers finish what they have begun")
             _log.info("stopping")
+            tasks.start_soon(extend_stop, self._notifier, supervisor.stop_seconds() + LISTENERS_SECONDS)
             await parts.aclose()
             tasks.cancel_scope.cancel()
         self._notifier.close()
@@ -198,7 +202,7 @@ class Daemon:
             async for _ in events:
                 await anyio.sleep(STATUS_SECONDS / 2)
                 line = self._status_line()
-                if line != told:
+                if line != told and not self._stopping.is_set():
                     told = line
                     self._notifier.status(line)
 

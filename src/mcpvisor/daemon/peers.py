@@ -36,21 +36,22 @@ def peer_of(sock: socket.socket) -> Peer | None:
     return Peer(pid, uid, frozenset({gid, *struct.unpack(f"{len(raw) // 4}I", raw)}))
 
 
-def is_of_instance(pid: int, instance: str) -> bool:
-    """Whether a process is one that this daemon started, or a descendant of one: by its mark or by its ancestors.
+def is_of_instance(peer: Peer, instance: str) -> bool:
+    """Whether a peer is a process that this daemon started, or a descendant of one: by its mark or by its ancestors.
 
     A process that is gone cannot be told from one of ours and counts as such. Pid 0 is a process outside of our pid
-    namespace, in which all of ours live.
+    namespace, in which all of ours live. Where /proc shows no processes of other users (ProtectProc=invisible), those are
+    none of ours, which all run as our own user.
     """
-    if pid in (0, os.getpid()):
+    if peer.pid in (0, os.getpid()):
         return False
     mark = f"MCPVISOR_INSTANCE={instance}".encode()
     try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") or _descends_from_us(pid)
+        return mark in Path(f"/proc/{peer.pid}/environ").read_bytes().split(b"\0") or _descends_from_us(peer.pid)
     except PermissionError:
-        return _descends_from_us(pid)  # another user's process, whose environment is not ours to read
+        return _descends_from_us(peer.pid)  # another user's process, whose environment is not ours to read
     except (FileNotFoundError, ProcessLookupError):
-        return True
+        return peer.uid == os.geteuid() or not _is_hidden(peer.pid)
 
 
 def _descends_from_us(pid: int) -> bool:
@@ -58,10 +59,21 @@ def _descends_from_us(pid: int) -> bool:
         try:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
-            return True
+            return not _is_hidden(pid)
         pid = int(stat.rpartition(b")")[2].split()[1])
         if pid == os.getpid():
             return True
         if pid <= 1:
             return False
     return True
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process that /proc does not show is there all the same, as another user's."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        pass
+    return False

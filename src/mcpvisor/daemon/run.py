@@ -15,13 +15,13 @@ from mcpvisor import __version__
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.config.load import Loaded
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
-from mcpvisor.daemon.control.listener import ListenFailed, SocketInUse
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
 from mcpvisor.daemon.reloading import count_reload
 from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
 from mcpvisor.daemon.systemd import Handover, take_handover
+from mcpvisor.daemon.unix_socket import ListenFailed, SocketInUse
 from mcpvisor.metrics.recorder import MetricsRecorder
 
 

@@ -48,7 +48,7 @@ def taken(path: Path) -> Generator[StateDir]:
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise StateDirUnusable(
-            f"[daemon] state_dir: {path} cannot be written ({error.strerror}); make it writable or name another folder"
+            f"daemon.state_dir: {path} cannot be written ({error.strerror}); make it writable or name another folder"
         ) from error
     try:
         try:
@@ -74,4 +74,4 @@ def _write_whole(path: Path, text: str) -> None:
         beside.write_text(text + "\n", "ascii")
         beside.replace(path)
     except OSError as error:
-        raise StateDirUnusable(f"[daemon] state_dir: {path} cannot be written ({error.strerror})") from error
+        raise StateDirUnusable(f"daemon.state_dir: {path} cannot be written ({error.strerror})") from error

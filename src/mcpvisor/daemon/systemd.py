@@ -22,6 +22,9 @@ FIRST_LISTEN_FD: Final = 3
 CREDENTIAL_BYTES: Final = 1024 * 1024
 """The most that systemd itself lets a unit have in credentials."""
 
+EXTENSION_SECONDS: Final = 15.0
+"""How much time is asked for at once while the daemon stops: a daemon that hangs is killed when that is over."""
+
 
 class CredentialMissing(McpvisorError):
     """A credential that systemd did not hand over, or that cannot be read; the text names the remedy."""
@@ -194,3 +197,14 @@ class Watchdog:
             else:
                 _log.warning("systemd: no watchdog ping: the supervisor's ticks are stale")
             await anyio.sleep(self._seconds / 3)
+
+
+async def extend_stop(notifier: Notifier, seconds: float) -> None:
+    """Keep systemd waiting for a stop that may take longer than TimeoutStopSec=, for at most `seconds`.
+
+    It runs on the event loop: once that is stuck, or the time is over, systemd ends the daemon as its unit says.
+    """
+    end = anyio.current_time() + seconds
+    while (left := end - anyio.current_time()) > 0:
+        notifier.extend_timeout(min(EXTENSION_SECONDS, left))
+        await anyio.sleep(EXTENSION_SECONDS / 3)

@@ -294,8 +294,6 @@ class ServerActor:
             stale=connection.stale,
             last_exit=self.reporter.last_exit,
             handshake_seconds=generation.handshake_seconds if generation else None,
-            subscriptions_wanted=0,
-            subscriptions_active=0,
             origin=self.spec.origin,
             shown_name=self.spec.shown_name,
         )

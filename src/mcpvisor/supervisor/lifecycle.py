@@ -276,7 +276,7 @@ class Lifecycle:
         return [retire, *self._move(State.DRAINING, reason)]
 
     def _stop_budget(self) -> float:
-        return self.spec.drain + self.spec.stop.stdin + self.spec.stop.term + STOP_SLACK
+        return self.spec.stop_seconds + STOP_SLACK
 
     # What a generation tells
 

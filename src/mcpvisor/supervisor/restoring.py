@@ -31,6 +31,9 @@ LIST_RETRY_MAX: Final = 60.0
 LISTEN_RETRY: Final = 1.0
 LISTEN_RETRY_MAX: Final = 60.0
 
+LISTEN_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+"""The answer to our own stream of notifications, and nobody else's business."""
+
 _LISTEN_FILTER: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
 
@@ -64,7 +67,7 @@ class Restorer:
         """Take a notification; True when it was one of a changed list. O(1), however many come."""
         kinds = CHANGED.get(method)
         if kinds is None:
-            return False
+            return method == LISTEN_ACKNOWLEDGED
         self._dirty.update(kinds)
         self._woken.set()
         return True

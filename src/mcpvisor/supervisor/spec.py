@@ -159,6 +159,11 @@ class ServerSpec:
             return "stdio"
         return "sse" if self.target.transport is HttpTransport.SSE else "http"
 
+    @property
+    def stop_seconds(self) -> float:
+        """The most that the server is given to end by itself: its calls finish, then come the hints before SIGKILL."""
+        return self.drain + self.stop.stdin + self.stop.term
+
 
 def secrets_of(spec: ServerSpec) -> list[str]:
     """The plain values of every secret in a spec: what must never be shown, wherever a server may write it."""

@@ -16,34 +16,34 @@ class ServerStatus:
     reason: str
     since: float
     transport: str
-    era: str | None
-    """`legacy` or `modern`; None before the first handshake."""
-    protocol_version: str | None
-    implementation: str
-    pid: int | None
-    generation: int
-    restarts: int
-    next_attempt: float | None
-    required: bool
     wanted: str
     """`running`, `stopped` or `disabled`: the goal, beside the state."""
     wanted_by: str
     """Who set the goal: `config`, or the operator whose order stands."""
-    in_flight: int
-    queued: int
-    tools: int
-    resources: int
-    resource_templates: int
-    prompts: int
-    stale: bool
+    era: str | None = None
+    """`legacy` or `modern`; None before the first handshake."""
+    protocol_version: str | None = None
+    implementation: str = ""
+    pid: int | None = None
+    generation: int = 0
+    restarts: int = 0
+    next_attempt: float | None = None
+    required: bool = False
+    in_flight: int = 0
+    queued: int = 0
+    tools: int = 0
+    resources: int = 0
+    resource_templates: int = 0
+    prompts: int = 0
+    stale: bool = False
     """Whether the catalog shown is the last known one of a server that is away."""
-    last_exit: str
+    last_exit: str = ""
     """How the last process ended, in words; empty when none has."""
-    handshake_seconds: float | None
-    subscriptions_wanted: int
-    subscriptions_active: int
-    origin: str
-    shown_name: str
+    handshake_seconds: float | None = None
+    subscriptions_wanted: int = 0
+    subscriptions_active: int = 0
+    origin: str = ""
+    shown_name: str = ""
 
     @property
     def is_healthy(self) -> bool:

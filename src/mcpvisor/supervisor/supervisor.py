@@ -128,6 +128,10 @@ class Supervisor:
         for gone in [actor.gone for actor in self._leaving]:
             await gone.wait()
 
+    def stop_seconds(self) -> float:
+        """The most that servers are given to end by themselves, should `close` be called now."""
+        return max((actor.spec.stop_seconds for actor in (*self._actors.values(), *self._leaving)), default=0.0)
+
     # What is wanted
 
     def plan(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:

@@ -125,6 +125,9 @@ class PuppetSupervisor:
         self.status(name)
         return self.doors[name]
 
+    def spec(self, name):
+        return self.connection(name).spec
+
     def status(self, name: str) -> ServerStatus:
         if name not in self.now:
             raise UnknownServer(name)

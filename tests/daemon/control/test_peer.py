@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from mcpvisor.daemon.control.peer import group_id, why_refused
+from mcpvisor.daemon.control.peer import why_refused
 from mcpvisor.daemon.peers import Peer
+from mcpvisor.daemon.unix_socket import group_id
 
 OWN = os.geteuid()
 

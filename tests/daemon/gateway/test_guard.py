@@ -281,14 +281,14 @@ async def test_a_stale_socket_is_replaced(supervisor: PuppetSupervisor, tmp_path
     async with gateway(supervisor, tmp_path, listen=(f"unix:{path}",)) as served:
         async with Wire(served.addresses[0]) as client:
             await client.open()
-        with pytest.raises(Exception, match="another daemon listens there already"):
+        with pytest.raises(Exception, match="another daemon listens on"):
             async with gateway(supervisor, tmp_path, listen=(f"unix:{path}",)):
                 pass
 
         assert path.exists()
 
 
-@pytest.mark.parametrize("listen", [(), ("nonsense",), ("host:port",), ("::1:80",), ("127.0.0.1:99999",), ("unix:/no/such/x",)])
+@pytest.mark.parametrize("listen", [(), ("nonsense",), ("host:port",), ("::1:80",), ("127.0.0.1:99999",), ("unix:/dev/null/x",)])
 async def test_bad_addresses(supervisor: PuppetSupervisor, tmp_path: Path, listen: tuple[str, ...]):
     """An address that cannot be listened on is one error that names its key."""
     with pytest.raises(Exception, match=r"gateway\.listen"):

@@ -49,3 +49,16 @@ def test_reports_are_rare_and_complete():
 
     assert ["1 messages"] == [" ".join(report.split()[:2]) for report in before]
     assert ["1 messages", "999 messages"] == [" ".join(report.split()[:2]) for report in reports]
+
+
+def test_the_last_drops_of_a_flood_are_told():
+    """Once a flood is over the next message that passes, a second after the last report, brings what was not told of."""
+    clock, reports = Clock(), []
+    intake = Intake(reports.append, clock=clock)
+    for _ in range(UNASKED_BURST + 1000):
+        intake.admits()
+    for now in (0.6, 0.9, 1.1, 1.2):
+        clock.now = now
+        assert intake.admits()
+
+    assert ["1 messages", "999 messages"] == [" ".join(report.split()[:2]) for report in reports]

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import grp
 import os
 
 from mcpvisor.daemon.peers import Peer, is_of_instance
-
-
-def group_id(name: str) -> int | None:
-    """The id of a group; None where the system has no such group."""
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        return None
 
 
 def why_refused(peer: Peer, *, instance: str, group: int | None) -> str | None:
@@ -24,6 +15,6 @@ def why_refused(peer: Peer, *, instance: str, group: int | None) -> str | None:
     """
     if peer.uid not in (0, os.geteuid()) and (group is None or group not in peer.groups):
         return f"uid {peer.uid} is neither root nor the daemon's user, nor in its group"
-    if is_of_instance(peer.pid, instance):
+    if is_of_instance(peer, instance):
         return f"pid {peer.pid} is a process of one of this daemon's servers, or was gone before it could be told apart"
     return None

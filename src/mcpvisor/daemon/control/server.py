@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import anyio
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mcpvisor.daemon.control.answers import ApiError, error_response
 from mcpvisor.daemon.control.app import build_app
 from mcpvisor.daemon.control.facts import Facts
-from mcpvisor.daemon.control.listener import ListenFailed, bind_control, remove, socket_path
-from mcpvisor.daemon.control.peer import group_id, why_refused
+from mcpvisor.daemon.control.peer import why_refused
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.peers import peer_of
+from mcpvisor.daemon.unix_socket import GROUP, ListenFailed, bind_unix, group_id, remove, socket_path
+from mcpvisor.daemon.web import QuietServer, quiet_config
 from mcpvisor.supervisor.supervisor import Supervisor
 
 _log = logging.getLogger(__name__)
 
-GROUP: Final = "mcpvisor"
-"""Members of this group may give orders, where it exists."""
+_KEY: Final = "control.listen"
 
 _GRACE_SECONDS: Final = 2
 """What answers in flight get at the end, before they are cut off."""
@@ -59,7 +57,7 @@ class ControlServer:
         self._instance = instance
         self._gid = group_id(group)
         self._bound: list[tuple[Path, int]] = []
-        self._server: _Server | None = None
+        self._server: QuietServer | None = None
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -69,20 +67,13 @@ class ControlServer:
 
     async def __aenter__(self) -> Self:
         sockets = self._bind()
-        config = uvicorn.Config(
+        config = quiet_config(
             _without_browsers(self._app),
-            http=self._protocol(),
-            ws="none",
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
+            self._protocol(),
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
-        self._server = _Server(config)
+        self._server = QuietServer(config)
         self._serving = asyncio.create_task(self._server.serve(sockets), name="control")
         return self
 
@@ -97,8 +88,8 @@ class ControlServer:
     def _bind(self) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         try:
-            for path in [socket_path(address) for address in self._addresses]:
-                sockets.append(bind_control(path, self._gid))
+            for path in [_control_path(address) for address in self._addresses]:
+                sockets.append(bind_unix(path, self._gid, _KEY))
                 self._bound.append((path, path.lstat().st_ino))
         except ListenFailed:
             for one in sockets:
@@ -133,25 +124,11 @@ class ControlServer:
         return PeerProtocol
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers and its ticking: both are the daemon's own business."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stopped = asyncio.Event()
-
-    def stop(self) -> None:
-        """Take no more connections; end when those there are have been answered, or their grace is over."""
-        self.should_exit = True
-        self._stopped.set()
-
-    async def main_loop(self) -> None:
-        """Wait for `stop`; uvicorn would wake ten times a second."""
-        await self._stopped.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
+def _control_path(address: str) -> Path:
+    """The path of a control address. Control over TCP needs a token, and there is none yet."""
+    if not address.startswith("unix:"):
+        raise ListenFailed(f"{_KEY}: {address!r} is not served: control over TCP is not available yet, write unix:/PATH")
+    return socket_path(address, _KEY)
 
 
 def _refusing(why: str) -> ASGIApp:

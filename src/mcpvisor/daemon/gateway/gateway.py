@@ -22,7 +22,8 @@ from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdm
 from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.settings import GatewaySettings
 from mcpvisor.daemon.gateway.taps import LogTaps
-from mcpvisor.daemon.gateway.tokens import TOKEN_NAME, gateway_group, read_or_mint
+from mcpvisor.daemon.gateway.tokens import TOKEN_NAME, read_or_mint
+from mcpvisor.daemon.unix_socket import group_id
 
 
 class Gateway:
@@ -110,7 +111,7 @@ class Gateway:
         if self._settings.auth == "open":
             return OpenAdmission()
         self.token = read_or_mint(self._settings.state_dir)
-        return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=gateway_group())
+        return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=group_id())
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
         return Guard(

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import os
 import socket
-import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from mcpvisor.daemon.gateway.http_protocol import GuardedProtocol, Refused
 from mcpvisor.daemon.gateway.settings import GatewayError, GatewayLimits
-from mcpvisor.daemon.gateway.tokens import gateway_group, share_with_group
+from mcpvisor.daemon.unix_socket import ListenFailed, bind_unix, group_id, remove, socket_path
+from mcpvisor.daemon.web import QuietServer, quiet_config
 
 UNIX_PREFIX: Final = "unix:"
+_KEY: Final = "gateway.listen"
 BACKLOG: Final = 128
 
 CUT_SECONDS: Final = 1.0
@@ -40,11 +38,8 @@ class Listener:
     def close(self) -> None:
         """Close the socket; a unix socket that is still ours is removed."""
         self.sock.close()
-        if self.path is None:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            if self.path.lstat().st_ino == self.inode:
-                self.path.unlink()
+        if self.path is not None and self.inode is not None:
+            remove(self.path, self.inode)
 
 
 def open_listeners(listen: Iterable[str]) -> list[Listener]:
@@ -65,7 +60,7 @@ def open_listeners(listen: Iterable[str]) -> list[Listener]:
 def _open(address: str) -> Listener:
     try:
         if address.startswith(UNIX_PREFIX):
-            return _open_unix(Path(address.removeprefix(UNIX_PREFIX)))
+            return _open_unix(address)
         return _open_tcp(address)
     except OSError as error:
         hint = "another program has it" if error.errno == errno.EADDRINUSE else "choose another address"
@@ -93,70 +88,27 @@ def _open_tcp(address: str) -> Listener:
     return Listener(sock, f"http://{host}:{sock.getsockname()[1]}")
 
 
-def _open_unix(path: Path) -> Listener:
-    _remove_stale(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # nobody else may connect before the mode is set
+def _open_unix(address: str) -> Listener:
     try:
-        sock.bind(str(path))
-    except BaseException:
-        sock.close()
-        raise
-    finally:
-        os.umask(before)
-    listener = Listener(sock, f"{UNIX_PREFIX}{path}", path, path.lstat().st_ino)
-    try:
-        if gateway_group() is not None:
-            share_with_group(path, 0o660)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+        path = socket_path(address, _KEY)
+        sock = bind_unix(path, group_id(), _KEY)
+    except ListenFailed as error:
+        raise GatewayError(str(error)) from error
+    return Listener(sock, address, path, path.lstat().st_ino)
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove the socket of a daemon that is gone; one that is listened to stays, and is an error."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise GatewayError(f"gateway.listen: {path} exists and is no socket; choose another path")
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except FileNotFoundError:
-            return
-    raise GatewayError(f"gateway.listen: {path}: another daemon listens there already")
-
-
-class WebServer(uvicorn.Server):
-    """uvicorn without its signal handlers and its ticking: the daemon owns both."""
+class WebServer(QuietServer):
+    """The web server of the gateway."""
 
     def __init__(self, app: ASGIApp, limits: GatewayLimits, refused: Refused) -> None:
-        protocol = cast("Any", partial(GuardedProtocol, limits=limits, refused=refused))
         super().__init__(
-            uvicorn.Config(
+            quiet_config(
                 app,
-                http=protocol,
-                ws="none",
-                loop="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                date_header=False,
-                timeout_keep_alive=cast("int", limits.keep_alive_seconds),
-                timeout_graceful_shutdown=cast("int", limits.grace_seconds + CUT_SECONDS),
+                partial(GuardedProtocol, limits=limits, refused=refused),
+                timeout_keep_alive=limits.keep_alive_seconds,
+                timeout_graceful_shutdown=limits.grace_seconds + CUT_SECONDS,
             )
         )
-        self._stopped = asyncio.Event()
         self.servers: list[asyncio.base_events.Server] = []
 
     async def run_on(self, listeners: Iterable[Listener]) -> None:
@@ -168,17 +120,3 @@ class WebServer(uvicorn.Server):
                 server.close()
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
-
-    def stop(self) -> None:
-        """Take no more connections, and end once those there are have been answered or the grace is over."""
-        self.should_exit = True
-        self._stopped.set()
-
-    async def main_loop(self) -> None:
-        """Wait for `stop`; uvicorn would wake ten times a second."""
-        await self._stopped.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave the process's signal handlers alone."""
-        yield

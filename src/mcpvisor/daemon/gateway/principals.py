@@ -54,7 +54,7 @@ class AutoAdmission:
         in_group = self._group is not None and self._group in peer.groups
         if peer.uid not in (0, self._own_uid) and not in_group:
             raise NotAdmitted(403, "this user is not a member of the group that may use the gateway")
-        if is_of_instance(peer.pid, self._instance):
+        if is_of_instance(peer, self._instance):
             raise NotAdmitted(403, "the servers' own processes may not use the gateway")
         return f"uid:{peer.uid}"
 

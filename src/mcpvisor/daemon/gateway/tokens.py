@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import secrets
 import stat
@@ -10,22 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from mcpvisor.daemon.gateway.settings import GatewayError
-
-GROUP: Final = "mcpvisor"
-"""Members of this group may use the gateway; where it does not exist, only the daemon's own user and root may."""
+from mcpvisor.daemon.unix_socket import group_id
 
 TOKEN_FILE: Final = "gateway.token"  # noqa: S105 - the name of a file, no secret
 TOKEN_NAME: Final = "default"  # noqa: S105 - the name of a principal, no secret
 
 _MIN_LENGTH: Final = 16
-
-
-def gateway_group() -> int | None:
-    """The id of the group `mcpvisor`; None where there is none."""
-    try:
-        return grp.getgrnam(GROUP).gr_gid
-    except KeyError:
-        return None
 
 
 def read_or_mint(state_dir: Path) -> str:
@@ -63,11 +52,12 @@ def _mint(path: Path) -> str:
 
 def share_with_group(target: int | Path, mode: int = 0o640) -> None:
     """Give a file of ours, open or by its path, to the gateway's group; where there is none it stays ours alone."""
-    group = gateway_group()
+    group = group_id()
     if group is None:
         return
-    try:
-        os.chown(target, -1, group)
-    except PermissionError:
-        return
+    if os.stat(target).st_gid != group:  # noqa: PTH116 - Path.stat takes no descriptor
+        try:
+            os.chown(target, -1, group)
+        except PermissionError:  # not a member of it, or under a unit that lets no file be handed over
+            return
     os.chmod(target, mode)  # noqa: PTH101 - Path.chmod takes no descriptor

@@ -138,7 +138,8 @@ class Exchange:
     def receive(self, data: bytes, within: Pending | None = None, *, unasked: bool = False) -> list[PeerRequest]:
         """Take one JSON text off the wire; `within` is the request in whose answer it came, where the wire knows.
 
-        `unasked`: it came where no answers come, so that without an id it is the answer to nothing. Returns the server's requests in it, for the wire to answer. Never raises for what a server sends.
+        `unasked`: it came where no answers come, so that without an id it is the answer to nothing. Returns the server's
+        requests in it, for the wire to answer. Never raises for what a server sends.
         """
         try:
             value = decode(data, max_bytes=self._max_message)

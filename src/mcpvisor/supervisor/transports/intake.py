@@ -48,6 +48,8 @@ class Intake:
     def admits(self, method: str = "") -> bool:
         """Whether one more unasked message may be handled; takes a token."""
         if not self.is_dry():
+            if self._dropped:  # the flood may be over, so that no drop would come any more to report the last ones
+                self._refill()
             self._tokens -= 1
             return True
         if method in ALWAYS_PASSED:
