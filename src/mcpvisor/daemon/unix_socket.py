@@ -54,7 +54,7 @@ def bind_unix(path: Path, gid: int | None, key: str) -> socket.socket:
     The folder is made where it is missing (0750 or 0700); one that others could write to is refused. A socket that nobody
     answers on is replaced. `key` is where it is configured. Raises SocketInUse and ListenFailed.
     """
-    _make_folder(path.parent, gid)
+    _make_folder(path.parent, gid, key)
     _remove_stale(path, key)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -68,7 +68,7 @@ def bind_unix(path: Path, gid: int | None, key: str) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRINUSE:
             raise SocketInUse(f"another daemon has just taken {path}") from error
-        raise ListenFailed(f"cannot listen on {path}: {error.strerror}") from error
+        raise ListenFailed(f"{key}: cannot listen on {path}: {error.strerror}") from error
     return listening
 
 
@@ -92,29 +92,29 @@ def _give(path: Path, gid: int) -> bool:
     return True
 
 
-def _make_folder(folder: Path, gid: int | None) -> None:
+def _make_folder(folder: Path, gid: int | None, key: str) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
-        _check_folder(folder)
+        _check_folder(folder, key)
         return
     except OSError as error:
-        raise ListenFailed(f"cannot make the folder {folder} for a socket: {error.strerror}") from error
+        raise ListenFailed(f"{key}: cannot make the folder {folder}: {error.strerror}") from error
     if gid is not None and _give(folder, gid):
         folder.chmod(0o750)
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, key: str) -> None:
     """Raise ListenFailed unless nobody but root and we can put another socket in our socket's place."""
     found = folder.stat()
     if not stat.S_ISDIR(found.st_mode):
-        raise ListenFailed(f"{folder} is no folder: no socket can be made in it")
+        raise ListenFailed(f"{key}: {folder} is no folder")
     if not {found.st_uid, folder.lstat().st_uid} <= {0, os.getuid()}:
         raise ListenFailed(
-            f"{folder} belongs to another user (uid {found.st_uid}): use a folder of your own for the socket"
+            f"{key}: {folder} belongs to another user (uid {found.st_uid}): use a folder of your own for the socket"
         )
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise ListenFailed(f"{folder} can be written by everybody: chmod o-w it, or use another folder for the socket")
+        raise ListenFailed(f"{key}: {folder} can be written by everybody: chmod o-w it, or use another folder")
 
 
 def _remove_stale(path: Path, key: str) -> None:

@@ -16,6 +16,7 @@ from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor.log_level import WantedLevel
 from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
@@ -50,7 +51,10 @@ class ServerActor:
         self._shared = shared
         self._lifecycle = Lifecycle(spec, random.random)
         self._restorer = Restorer(self.reporter)
-        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), post=self._handle)
+        self._log_level = WantedLevel(self.reporter)
+        self._means = Means(
+            opener=shared.opener, starts=shared.starts, era=EraMemory(), log_level=self._log_level, post=self._handle
+        )
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
@@ -117,6 +121,10 @@ class ServerActor:
             self._handle(lifecycle.RestartOrdered(f"restart ordered by {who}"))
         else:
             self._handle(lifecycle.WantedSet(wanted, f"{order} ordered by {who}"))
+
+    def want_log_level(self, level: str | None) -> None:
+        """Bring every session to this level; see `Supervisor.want_log_level`."""
+        self._log_level.want(level)
 
     def remove(self, reason: str) -> None:
         """The server is wanted no more; `run` returns once nothing of it is left."""

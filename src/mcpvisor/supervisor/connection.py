@@ -16,7 +16,7 @@ from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.replay import may_replay
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import ADMITTING, COMING, State
-from mcpvisor.supervisor.transports.exchange import ProgressSink
+from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
 
 JsonObject = dict[str, Any]
 REQUEST_TIMEOUT: Final = -32001
@@ -31,7 +31,9 @@ class Carrier(Protocol):
         params: JsonObject | None,
         *,
         on_progress: ProgressSink | None,
+        on_log: LogSink | None,
         client_capabilities: JsonObject | None,
+        log_level: str | None,
     ) -> JsonObject:
         """Send one request. Raises RequestFailed."""
         ...
@@ -44,7 +46,9 @@ class _Call:
     method: str
     params: JsonObject | None
     on_progress: ProgressSink | None
+    on_log: LogSink | None
     client_capabilities: JsonObject | None
+    log_level: str | None
     sent: bool = False
 
 
@@ -103,15 +107,19 @@ class Connection:
         principal: Principal,
         deadline: float | None = None,
         on_progress: ProgressSink | None = None,
+        on_log: LogSink | None = None,
         client_capabilities: JsonObject | None = None,
+        log_level: str | None = None,
     ) -> JsonObject:
         """The server's raw result for one request on behalf of `principal`.
 
         `deadline` is in seconds from now and bounds everything, waiting included; without it the spec's `call_timeout` runs
-        from the last sign of life, and `call_max` in all. Cancelling the caller cancels the request. Raises RequestFailed.
+        from the last sign of life, and `call_max` in all. Cancelling the caller cancels the request. `log_level` is sent to
+        servers of the newer era, which log to nobody who does not ask; `on_log` gets the log messages that came within the
+        answer, where the wire can tell. Raises RequestFailed.
         """
         del principal  # limits and audit are keyed by it where they exist; the door takes it from the first day
-        call = _Call(method, params, on_progress, client_capabilities)
+        call = _Call(method, params, on_progress, on_log, client_capabilities, log_level)
         started = anyio.current_time()
         outcome, error_type = "cancelled", "error"
         self._observer.call_started(self.name)
@@ -160,7 +168,12 @@ class Connection:
                 call.sent = True
                 try:
                     return await carrier.request(
-                        call.method, call.params, on_progress=call.on_progress, client_capabilities=call.client_capabilities
+                        call.method,
+                        call.params,
+                        on_progress=call.on_progress,
+                        on_log=call.on_log,
+                        client_capabilities=call.client_capabilities,
+                        log_level=call.log_level,
                     )
                 except RequestFailed as failure:
                     call.sent = replayed or failure.outcome is not Outcome.NOT_SENT

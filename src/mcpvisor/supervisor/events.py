@@ -175,14 +175,26 @@ class CatalogEntryDropped(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogLevelAsked(ServerEvent):
+    """A server was asked for a log level and did not take it, and why; or it took it after all, and `why` is empty.
+
+    Not told of a level that is taken at once.
+    """
+
+    level: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerNotified(ServerEvent):
     """The server sent a notification that is nobody's answer: resource updates, list changes, log messages.
 
-    `params` are as the server sent them.
+    `params` are as the server sent them. `to_caller`: it came within the answer to a request, and who made that has it.
     """
 
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
+    to_caller: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

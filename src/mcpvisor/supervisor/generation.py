@@ -16,13 +16,14 @@ import anyio
 
 from mcpvisor.supervisor import lifecycle, sdk
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negotiate
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.starts import StartGate, StartPlace
-from mcpvisor.supervisor.transports.exchange import ProgressSink
+from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import OpenFailed, Wire, WireEnd
 
 _log = logging.getLogger(__name__)
@@ -34,11 +35,12 @@ PREPARING: Final = WireEnd(cause="closed", detail="closed before it was ready")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What every generation of a server is given: how wires are opened, the queue of starts, and the memory of the era."""
+    """What every generation of a server is given: how wires are opened, the queue of starts, and what outlives generations."""
 
     opener: Opener
     starts: StartGate
     era: EraMemory
+    log_level: WantedLevel
     post: Post
 
 
@@ -153,11 +155,14 @@ class Generation:
         place.release()
         self._prober = Prober(self.spec.probe, self._probe, self, lambda: self._calls > 0)
         self._post(lifecycle.Negotiated(self.number))
+        level = SessionLevel(self._means.log_level, handshake, self._ask)
+        await level.bring()
         self._impaired["lists"] = await self._restorer.restore(handshake, self._ask)
         self._post(lifecycle.Restored(self.number, self._lacking()))
         self._restored = True
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._restorer.follow, handshake, self._ask, partial(self._impair, "lists"))
+            tasks.start_soon(level.follow)
             tasks.start_soon(self._prober.run)
             tasks.start_soon(self._watch_suspicion, wire, self._prober)
             tasks.start_soon(self._watch_push, wire)
@@ -225,7 +230,9 @@ class Generation:
         params: JsonObject | None,
         *,
         on_progress: ProgressSink | None = None,
+        on_log: LogSink | None = None,
         client_capabilities: JsonObject | None = None,
+        log_level: str | None = None,
     ) -> JsonObject:
         """A request of a caller. Raises RequestFailed."""
         wire = self._wire
@@ -235,7 +242,8 @@ class Generation:
         try:
             if wire.suspect and self._prober is not None:
                 await self._prober.reassure()
-            result = await self._send(wire, method, params, on_progress, client_capabilities)
+            stamped, headers = self._stamp(wire, method, params, client_capabilities, log_level)
+            result = await wire.request(method, stamped, on_progress=on_progress, on_log=on_log, headers=headers)
         except RequestFailed as failure:
             self.served = self.served or failure.outcome is Outcome.PEER_ERROR
             raise
@@ -253,24 +261,28 @@ class Generation:
         """A request of our own: lists, probes."""
         if self._wire is None:
             raise RequestFailed(Outcome.NOT_SENT, "closed", "the session is not open yet")
-        return await self._send(self._wire, method, params, None, None)
+        stamped, headers = self._stamp(self._wire, method, params, None, None)
+        return await self._wire.request(method, stamped, headers=headers)
 
-    async def _send(
+    def _stamp(
         self,
         wire: Wire,
         method: str,
         params: JsonObject | None,
-        on_progress: ProgressSink | None,
         client_capabilities: JsonObject | None,
-    ) -> JsonObject:
+        log_level: str | None,
+    ) -> tuple[JsonObject | None, dict[str, str]]:
+        """The params and headers of a request as the era of this session wants them."""
         handshake = self.handshake
         if handshake is None or not handshake.modern:
-            return await wire.request(method, params, on_progress=on_progress)
-        stamped, headers = sdk.stamp(method, params, handshake=handshake, client_capabilities=client_capabilities or {})
+            return params, {}
+        stamped, headers = sdk.stamp(
+            method, params, handshake=handshake, client_capabilities=client_capabilities or {}, log_level=log_level
+        )
         if method == "tools/call" and wire.kind != "stdio":
             schema = self._restorer.input_schema((params or {}).get("name"))
             headers |= sdk.argument_headers(schema, (params or {}).get("arguments"))
-        return await wire.request(method, stamped, on_progress=on_progress, headers=headers)
+        return stamped, headers
 
     # Probes
 

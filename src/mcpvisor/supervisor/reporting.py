@@ -56,11 +56,15 @@ class Reporter:
 
     # Of the wire
 
-    def notified(self, method: str, params: JsonObject) -> None:
+    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False) -> None:
         """See `WireHooks`."""
         self._observer.notification_received(self.server, method)
         if not self.on_list_notice(method):
-            self._bus.emit(events.ServerNotified(at=time.time(), server=self.server, method=method, params=params))
+            self._bus.emit(
+                events.ServerNotified(
+                    at=time.time(), server=self.server, method=method, params=params, to_caller=to_caller
+                )
+            )
 
     async def answer(self, method: str, params: JsonObject, call: int | None) -> JsonObject:
         """See `WireHooks`: a ping is answered at any time, and what we have not offered is refused, never left unanswered."""
@@ -128,6 +132,13 @@ class Reporter:
     def probe_missed(self, misses: int, allowed: int) -> None:
         """See `ProbeReport`."""
         self.emit(events.ProbeMissed(at=time.time(), server=self.server, misses=misses, allowed=allowed))
+
+    # Of the log level
+
+    def log_level_asked(self, level: str, why: str) -> None:
+        """See `LevelWatcher`."""
+        why = clean_text(why, EXCERPT * 2)
+        self.emit(events.LogLevelAsked(at=time.time(), server=self.server, level=level, why=why))
 
     # Of the lists
 

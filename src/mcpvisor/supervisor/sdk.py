@@ -23,6 +23,7 @@ from mcp.shared.inbound import (
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
@@ -133,12 +134,17 @@ def _first(error: ValidationError) -> str:
 
 
 def stamp(
-    method: str, params: JsonObject | None, *, handshake: Handshake, client_capabilities: JsonObject
+    method: str,
+    params: JsonObject | None,
+    *,
+    handshake: Handshake,
+    client_capabilities: JsonObject,
+    log_level: str | None = None,
 ) -> tuple[JsonObject | None, dict[str, str]]:
     """The params and the HTTP headers of a request as the agreed era wants them; `params` is not changed.
 
-    The newer era has no session: every request carries version, client and capabilities, and mirrors method and name in
-    its headers (revision 2026-07-28, "HTTP headers").
+    The newer era has no session: every request carries version, client, capabilities and, where log messages are wanted, their
+    level, and mirrors method and name in its headers (revision 2026-07-28, "HTTP headers").
     """
     if not handshake.modern:
         return params, {}
@@ -151,6 +157,7 @@ def stamp(
             PROTOCOL_VERSION_META_KEY: handshake.protocol_version,
             CLIENT_INFO_META_KEY: _INFO,
             CLIENT_CAPABILITIES_META_KEY: client_capabilities,
+            **({LOG_LEVEL_META_KEY: log_level} if log_level is not None else {}),
         },
     }
     headers = {MCP_PROTOCOL_VERSION_HEADER: handshake.protocol_version, MCP_METHOD_HEADER: method}

@@ -26,6 +26,7 @@ from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import Event
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle import Wanted
+from mcpvisor.supervisor.log_level import LEVELS
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
 from mcpvisor.supervisor.opening import Opener
 from mcpvisor.supervisor.process.environment import Marker
@@ -84,6 +85,7 @@ class Supervisor:
         self._actors: dict[str, ServerActor] = {}
         self._invalid = InvalidEntries(self.bus)
         self._leaving: set[ServerActor] = set()
+        self._log_level: str | None = None
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._sampling = anyio.CancelScope()
@@ -161,6 +163,7 @@ class Supervisor:
         if self._tasks is None:
             raise RuntimeError("a supervisor is used inside its context")
         actor = ServerActor(spec, self._shared)
+        actor.want_log_level(self._log_level)
         self._actors[spec.name] = actor
         former = [leaving.gone for leaving in self._leaving if leaving.spec.name == spec.name]
         self._tasks.start_soon(self._run, actor, former)
@@ -188,6 +191,19 @@ class Supervisor:
     async def order(self, name: str, order: Order, *, who: str) -> None:
         """Take an operator's order; returns once it is what is wanted. Raises UnknownServer."""
         self._actor(name).order(order.value, _WANTED[order], who)
+
+    def want_log_level(self, level: str | None) -> None:
+        """Bring all servers of the older era to this log level, now and after each new session; returns at once.
+
+        None: nobody wants one. A session that was told a level is set back to `info` then, a new one is told nothing. Servers
+        of the newer era are asked with each request (`log_level` of `Connection.request`). Raises ValueError for a level that
+        the protocol does not know.
+        """
+        if level is not None and level not in LEVELS:
+            raise ValueError(f"{level!r} is no log level; there are {', '.join(LEVELS)}")
+        self._log_level = level
+        for actor in self._actors.values():
+            actor.want_log_level(level)
 
     # What is
 

@@ -21,6 +21,9 @@ JsonObject = dict[str, Any]
 ProgressSink = Callable[[JsonObject], None]
 """Takes the params of each `notifications/progress` of one request, in order, at once."""
 
+LogSink = Callable[[JsonObject], None]
+"""Takes the params of each `notifications/message` within the answer to one request, in order, at once."""
+
 _ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
 _SAYS_METHOD: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]{0,200}"|[\w.-]{1,200})\s*,\s*)*"method"\s*:')
 """How a notification or a request of the server begins: it is the answer to nothing, whatever stands in its params."""
@@ -33,8 +36,8 @@ _BEGIN: Final = 60
 class WireHooks(Protocol):
     """What a wire tells the generation that owns it. All but `answer` are called on the receive path and must be quick."""
 
-    def notified(self, method: str, params: JsonObject) -> None:
-        """A notification that belongs to no pending request."""
+    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False) -> None:
+        """A notification that is no progress; `to_caller` where the pending request that it came within has taken it."""
         ...
 
     def answer(self, method: str, params: JsonObject, call: int | None) -> Awaitable[JsonObject]:
@@ -66,6 +69,7 @@ class Pending:
     id: int
     method: str
     on_progress: ProgressSink | None
+    on_log: LogSink | None = None
     done: anyio.Event = field(default_factory=anyio.Event)
     result: JsonObject | None = None
     failure: RequestFailed | None = None
@@ -118,10 +122,10 @@ class Exchange:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def open(self, method: str, on_progress: ProgressSink | None = None) -> Pending:
+    def open(self, method: str, on_progress: ProgressSink | None = None, on_log: LogSink | None = None) -> Pending:
         """A pending request under a fresh id; ids are never used twice on a wire."""
         self._last_id += 1
-        pending = Pending(self._last_id, method, on_progress)
+        pending = Pending(self._last_id, method, on_progress, on_log)
         self._pending[pending.id] = pending
         return pending
 
@@ -206,6 +210,9 @@ class Exchange:
         if "id" not in message:
             if method == "notifications/progress":
                 self._progress(params)
+            elif method == "notifications/message" and within is not None and within.on_log is not None:
+                within.on_log(params)
+                self._hooks.notified(method, params, to_caller=True)
             else:
                 self._hooks.notified(method, params)
             return None

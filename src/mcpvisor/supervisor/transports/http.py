@@ -77,11 +77,14 @@ class HttpWire(PostingWire):
         params: JsonObject | None,
         *,
         on_progress: ProgressSink | None = None,
+        on_log: LogSink | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
         try:
-            return await super().request(method, params, on_progress=on_progress, headers=headers, cancellable=cancellable)
+            return await super().request(
+                method, params, on_progress=on_progress, on_log=on_log, headers=headers, cancellable=cancellable
+            )
         finally:
             if self.end is not None and not self.in_flight:
                 self._empty.set()

@@ -20,6 +20,7 @@ from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
 from mcpvisor.supervisor.transports.exchange import (
     Exchange,
     JsonObject,
+    LogSink,
     PeerRefusal,
     PeerRequest,
     Pending,
@@ -90,17 +91,19 @@ class Wire(ABC):
         params: JsonObject | None,
         *,
         on_progress: ProgressSink | None = None,
+        on_log: LogSink | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
         """Send a request and wait for its result, for as long as the caller's scope lets it.
 
-        `params` is not changed; where `on_progress` is given its `_meta.progressToken` is set to our own. When the caller is
-        cancelled, so is the request, unless `cancellable` is false. Raises RequestFailed.
+        `params` is not changed; where `on_progress` is given its `_meta.progressToken` is set to our own. `on_log` gets the log
+        messages that come within the answer, on a wire that knows. When the caller is cancelled, so is the request, unless
+        `cancellable` is false. Raises RequestFailed.
         """
         if self.end is not None:
             raise self._not_sent(self.end)
-        pending = self._exchange.open(method, on_progress)
+        pending = self._exchange.open(method, on_progress, on_log)
         message: JsonObject = {"jsonrpc": "2.0", "id": pending.id, "method": method}
         if on_progress is not None:
             meta = (params or {}).get("_meta")
