@@ -33,7 +33,7 @@ ECHO = {"name": "echo", "arguments": {"text": "hello"}}
 class Silent:
     """Hooks for a server that says nothing by itself."""
 
-    def notified(self, method: str, params: dict) -> None: ...
+    def notified(self, method: str, params: dict, *, to_caller: bool = False) -> None: ...
 
     async def answer(self, *_: object) -> dict:
         return {}

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 START_SECONDS = 20.0
 END_SECONDS = 20.0
+SWEEP_SECONDS = 2.0
+"""How long the guardian of a daemon that was killed may take."""
 
 
 def toml(value: Any) -> str:
@@ -41,6 +43,14 @@ def entry(name: str, *command: str | Path, **keys: Any) -> str:
 def puppet(name: str, script: Path, *args: str, **keys: Any) -> str:
     """The table of one puppet server, run by this Python; its ladder of ends is short."""
     return entry(name, sys.executable, script, *args, **{"stop": {"stdin": "300ms", "term": "300ms"}, **keys})
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 class RunningDaemon:
@@ -170,6 +180,9 @@ class RunningDaemon:
             self.process.send_signal(number)
         return self.process.wait(END_SECONDS)
 
+    def _left(self) -> list[int]:
+        return self.living() if (self.folder / "state" / "instance").exists() else []
+
     def clear(self) -> list[int]:
         """End it whatever it does; the processes that its end had left behind, which are killed too."""
         try:
@@ -177,7 +190,9 @@ class RunningDaemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(END_SECONDS)
-        left = self.living() if (self.folder / "state" / "instance").exists() else []
+        deadline = time.monotonic() + SWEEP_SECONDS
+        while (left := self._left()) and time.monotonic() < deadline:
+            time.sleep(0.02)
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
+from tests.e2e.running import is_alive
 from tests.supervisor.transports.http_rig import Puppet
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 
@@ -132,13 +133,6 @@ async def case(supervisor: Supervisor, servers: Path, tmp_path: Path, quick: Res
         return Case(supervisor, name, tmp_path / f"{name}.log")
 
     return start
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 class TestBanner:

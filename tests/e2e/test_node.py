@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from tests.e2e.running import RunningDaemon, entry
+from tests.e2e.running import RunningDaemon, entry, is_alive
 
 pytestmark = [pytest.mark.node, pytest.mark.anyio]
 
@@ -42,7 +42,8 @@ class Node:
     def inspect(self, url: str, *args: str) -> Any:
         """What the inspector prints when it is asked to do something at `url`."""
         command = [self.program, self.modules / ".bin" / "mcp-inspector", "--cli", url, *args]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        path = f"{self.program.parent}:{os.environ['PATH']}"  # it starts a `node` of its own
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, env={**os.environ, "PATH": path})
         assert 0 == done.returncode, done.stderr
         return json.loads(done.stdout)
 
@@ -71,7 +72,8 @@ def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
         ]
         if said:
             return said[0]
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
 
 
@@ -233,22 +235,30 @@ async def test_progress_arrives_in_order(client):
 
 
 def test_the_inspector_can_use_the_gateway(node, all_five):
-    """The field's own debugging tool lists and calls through `/mcp`, and one server alone at `/mcp/NAME`."""
+    """The field's own debugging tool lists and calls through `/mcp`."""
     listed = node.inspect(all_five.gateway, "--method", "tools/list")["tools"]
     call = ("--method", "tools/call", "--tool-name", "web__echo", "--tool-arg", "message=hello")
 
     assert {"web__echo", "files__read_text_file"} <= {tool["name"] for tool in listed}
     assert {"content": [{"type": "text", "text": "Echo: hello"}]} == node.inspect(all_five.gateway, *call)
-    assert "echo" in {
-        tool["name"]
-        for tool in node.inspect(f"{all_five.gateway}/old", "--transport", "http", "--method", "tools/list")["tools"]
-    }
+
+
+async def test_one_server_alone_has_its_own_names(all_five, client):
+    """At `/mcp/NAME` a server is shown without a prefix."""
+    async with Client(f"{all_five.gateway}/old", mode=client.mode) as alone:
+        tools = [tool.name for tool in (await alone.list_tools()).tools]
+        text = await text_of(alone, "echo", message="alone")
+
+    assert "echo" in tools
+    assert [] == [tool for tool in tools if "__" in tool]
+    assert "Echo: alone" == text
 
 
 async def test_one_that_is_killed_is_back_for_the_next_call(client, all_five, files):
     """`kill -9` of a server: the next call of the same session is answered, by a new process, and no other is touched."""
     before = {one["name"]: one["pid"] for one in all_five.status()["servers"]}
     os.kill(before["files"], signal.SIGKILL)
+    all_five.until(lambda: not is_alive(before["files"]), "the end of the process")
     text = await text_of(client, "files__read_text_file", path=str(files / "greeting.txt"))
     after = {one["name"]: one["pid"] for one in all_five.status()["servers"]}
 

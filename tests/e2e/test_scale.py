@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-
 from tests.e2e.running import RunningDaemon, puppet
 
 SERVERS = 50

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.e2e.running import RunningDaemon, puppet
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
-from tests.e2e.running import RunningDaemon, puppet
 
 SECOND = 1.0
 

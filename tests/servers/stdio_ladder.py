@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A server that takes no hint to leave, and writes down each one it gets.
 
-Usage: stdio_ladder.py FILE    FILE gets a line for each hint, as it comes: its name (`eof` or the signal's) and the time.
+Usage: stdio_ladder.py FILE    FILE gets a line for each hint, as it comes: its name (`eof` or the signal's) and the
+monotonic time.
 """
 
 import json
@@ -14,7 +15,7 @@ from lite import handle
 
 def note(hint):
     with open(sys.argv[1], "a") as file:
-        file.write(f"{hint} {time.time():.6f}\n")
+        file.write(f"{hint} {time.monotonic():.6f}\n")
 
 
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

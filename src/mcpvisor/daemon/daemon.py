@@ -20,7 +20,7 @@ import structlog
 from mcpvisor import __version__
 from mcpvisor.daemon.config.reload import Reloader
 from mcpvisor.daemon.config.settings import Settings
-from mcpvisor.daemon.config.watch import ConfigWatcher
+from mcpvisor.daemon.config.watch import ConfigWatcher, Fingerprint
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.server import ControlServer
 from mcpvisor.daemon.event_lines import EventLines
@@ -75,8 +75,11 @@ class Daemon:
     def _settings(self) -> Settings:
         return self._reloader.applied.running
 
-    async def serve(self, on_ready: OnReady | None = None) -> None:
-        """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
+    async def serve(self, seen: Fingerprint, on_ready: OnReady | None = None) -> None:
+        """Run until SIGTERM or SIGINT; `seen` is what the files contained before they were loaded.
+
+        Raises what a listener raises that cannot be opened.
+        """
         _raise_file_limit()
         supervisor = self._supervisor
         supervisor.bus.attach(self._recorder)
@@ -96,7 +99,7 @@ class Daemon:
             gc.freeze()
             if on_ready is not None:
                 on_ready(supervisor, addresses)
-            for part in self._background():
+            for part in self._background(seen):
                 tasks.start_soon(part)
             await self._stopping.wait()
             self._notifier.stopping("stopping: servers finish what they have begun")
@@ -143,12 +146,13 @@ class Daemon:
         await parts.enter_async_context(control)
         return addresses
 
-    def _background(self) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+    def _background(self, seen: Fingerprint) -> list[Callable[[], Coroutine[Any, Any, object]]]:
         watcher = ConfigWatcher(
             self._reloader.paths,
             partial(self._reloading.apply, "watch"),
             secret_files=lambda: self._reloader.secret_files,
             recheck_at=lambda: self._reloader.recheck_at,
+            seen=seen,
         )
         parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status]
         if self._reloader.paths:

@@ -111,6 +111,13 @@ def _updated(event: ev.ServerUpdated) -> Line:
     return "info", told, {"change": event.change, "changed": event.fields}
 
 
+def _log_level_asked(event: ev.LogLevelAsked) -> Line:
+    fields = {"log_level": event.level}
+    if event.why:
+        return "warning", f"{event.server}: does not take the log level {event.level}: {event.why}", fields
+    return "info", f"{event.server}: takes the log level {event.level} now", fields
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -142,6 +149,7 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
         f"{e.server}: {e.kind}: {e.entry!r} left out or repaired: {e.why}",
         {"kind": e.kind},
     ),
+    ev.LogLevelAsked: _log_level_asked,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
     ev.StdoutNoise: _noise,
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),

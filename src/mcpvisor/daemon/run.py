@@ -15,6 +15,7 @@ from mcpvisor import __version__
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.config.load import Loaded
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
+from mcpvisor.daemon.config.watch import fingerprint
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
@@ -46,6 +47,7 @@ async def serve(loaded: Loaded, *, on_ready: OnReady) -> int:
 
 
 async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover, on_ready: OnReady | None) -> int:
+    seen = fingerprint(reloader.paths)  # before the files are loaded, so that no edit falls between
     try:
         applied = await reloader.start()
     except NoConfiguration as error:
@@ -56,7 +58,7 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
     log = open_log(level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped)
     try:
         with taken(settings.daemon.state_dir) as state:
-            await Daemon(reloader, state, log, handover, recorder).serve(on_ready)
+            await Daemon(reloader, state, log, handover, recorder).serve(seen, on_ready)
     except (SecondInstance, SocketInUse) as error:
         _complain(str(error))
         return Exit.TEMPORARY

@@ -12,7 +12,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
-from mcpvisor.daemon.config.watch import ConfigWatcher
+from mcpvisor.daemon.config.watch import ConfigWatcher, fingerprint
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, plan_changes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -48,7 +48,6 @@ async def test_every_way_of_writing(etc: Path, environ: dict[str, str], servers:
     async def reload() -> None:
         await reloader.reload("watch", goal.apply)
 
-    watcher = ConfigWatcher([file], reload, recheck_at=lambda: reloader.recheck_at, secret_files=lambda: reloader.secret_files)
     expected = [["change", "keep"]]
     with anyio.fail_after(40):
         async with await anyio.open_process(command) as process, anyio.create_task_group() as group:
@@ -56,7 +55,13 @@ async def test_every_way_of_writing(etc: Path, environ: dict[str, str], servers:
             lines = BufferedByteReceiveStream(process.stdout)
             assert (await lines.receive_until(b"\n", 1000)).startswith(b"READY")
             file.chmod(0o644)
-            await watcher.note()
+            watcher = ConfigWatcher(
+                [file],
+                reload,
+                recheck_at=lambda: reloader.recheck_at,
+                secret_files=lambda: reloader.secret_files,
+                seen=fingerprint([file]),
+            )
             await goal.apply((await reloader.start()).specs.values())
             await group.start(watcher.run)
             for _ in STEPS.split(","):

@@ -205,11 +205,10 @@ async def test_a_due_time_without_an_edit(etc: Path) -> None:
 
 
 async def test_an_edit_between_loading_and_watching(etc: Path, write: Write) -> None:
-    """What is edited after it was noted is a change, though nobody watched yet."""
+    """What is edited after the files were loaded is a change, though nobody watched yet."""
     file = write(etc / "mcpvisor.toml", "# 1\n")
     seen = Seen()
-    watcher = ConfigWatcher([etc], seen.changed, quiet=QUIET, interval=60)
-    await watcher.note()
+    watcher = ConfigWatcher([etc], seen.changed, quiet=QUIET, interval=60, seen=fingerprint([etc]))
     file.write_text("# 2\n")
     async with anyio.create_task_group() as group:
         await group.start(watcher.run)

@@ -42,7 +42,7 @@ class Told:
     stderr_dropped: int = 0
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def notified(self, method: str, params: dict[str, Any]) -> None:
+    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False) -> None:
         self.notifications.append((method, params))
         self.changed.set()
 

@@ -35,7 +35,7 @@ class Heard:
     refusals: list[tuple[str, str]] = field(default_factory=list)
     asked: list[tuple[str, int | None]] = field(default_factory=list)
 
-    def notified(self, method: str, params: dict[str, Any]) -> None:
+    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False) -> None:
         self.notifications.append((method, params))
 
     async def answer(self, method: str, params: dict[str, Any], call: int | None) -> dict[str, Any]:

@@ -93,8 +93,13 @@ class ConfigWatcher:
         recheck_at: Callable[[], float | None] = lambda: None,
         quiet: float = QUIET,
         interval: float = INTERVAL,
+        seen: Fingerprint | None = None,
     ) -> None:
-        """`recheck_at` tells when to call `changed` even though nothing was edited."""
+        """`recheck_at` tells when to call `changed` even though nothing was edited.
+
+        `seen` is what the files contained before they were first loaded, so that no edit falls between; without it, what
+        they contain when `run` begins counts as known.
+        """
         self._paths = tuple(paths)
         self._changed = changed
         self._secret_files = secret_files
@@ -104,15 +109,11 @@ class ConfigWatcher:
         self._hint = anyio.Event()
         self._moved = anyio.Event()
         self._has_hints = True
-        self._seen: Fingerprint | None = None
+        self._seen = seen
         self._workers = anyio.CapacityLimiter(4)
 
-    async def note(self) -> None:
-        """Take what the files contain now as known. Called before they are first loaded, so that no edit falls between."""
-        self._seen = await self._look()
-
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled; what `note` saw, or else what is there now, is what later contents are compared with."""
+        """Watch until cancelled; what was seen before, or else what is there now, is what later contents are compared with."""
         now = await self._look()
         seen = Fingerprint(self._seen.files, now.secrets) if self._seen is not None else now
         async with anyio.create_task_group() as group:

@@ -13,7 +13,7 @@ from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
-from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, ProgressSink, WireHooks
+from mcpvisor.supervisor.transports.exchange import JsonObject, LogSink, Pending, ProgressSink, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import Meaning, Verdict, is_session_error, judge, session_lost
 from mcpvisor.supervisor.transports.http_pool import HttpPool
