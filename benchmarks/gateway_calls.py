@@ -55,6 +55,8 @@ def serve() -> None:
         def connection(self, _: str) -> Door:
             return self._door
 
+        def want_log_level(self, _: str | None) -> None: ...
+
     async def main() -> None:
         with tempfile.TemporaryDirectory() as state:
             settings = GatewaySettings(listen=("127.0.0.1:0",), auth="open", state_dir=Path(state))

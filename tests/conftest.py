@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -45,8 +46,14 @@ def _prometheus_lacking() -> str:
     return f"no {' and no '.join(missing)} on the PATH" if missing else ""
 
 
-_TRY_MACHINE = "mount -t tmpfs none /mnt && mkdir /mnt/u /mnt/w /mnt/r && mount -t overlay none -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /mnt/r"
+_TRY_MACHINE = """
+mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work /mnt/root &&
+mount -t overlay none -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
+"""
 """What the machine for systemd tests is made of; many containers forbid it, to root too. Undone with its namespace."""
+
+
+_TELL_VERSION = "import sys; print(*sys.version_info[:2], sep='.')"
 
 
 def _systemd_lacking() -> str:
@@ -57,13 +64,31 @@ def _systemd_lacking() -> str:
     missing += [name for name in ("/lib/systemd/systemd", "/usr/bin/python3") if not Path(name).exists()]
     if missing:
         return f"no {' and no '.join(missing)}"
-    if " cgroup2 " not in Path("/proc/mounts").read_text():
+    if cgroup_mount() is None:
         return "no control groups of version 2 are mounted"
+    version = ".".join(map(str, sys.version_info[:2]))
+    systems = subprocess.run(["/usr/bin/python3", "-c", _TELL_VERSION], capture_output=True, text=True).stdout.strip()
+    if systems != version:  # the program's dependencies are taken from where the tests run
+        return f"/usr/bin/python3 is {systems or 'broken'} and the tests run under {version}"
     tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "sh", "-c", _TRY_MACHINE], capture_output=True, text=True)
     return f"no namespaces and overlays may be made here ({tried.stderr.strip()})" if tried.returncode else ""
 
 
+def cgroup_mount() -> Path | None:
+    """Where control groups of version 2 are mounted, None where they are not."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    return next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
+
+
+def _cgroup_lacking() -> str:
+    mount = cgroup_mount()
+    if mount is None:
+        return "no cgroup2 file system is mounted"
+    return "" if os.geteuid() == 0 and os.access(mount, os.W_OK) else f"{mount} cannot be written by this user"
+
+
 COMPONENTS = {
+    "cgroup": Component(_cgroup_lacking, "run as root on a machine, or in a container, with control groups of version 2"),
     "node": Component(_node_lacking, "cp -r tests/node/. .node && npm install --prefix .node --no-save"),
     "prometheus": Component(_prometheus_lacking, "apt-get install prometheus"),
     "systemd": Component(_systemd_lacking, "as root, not in a container: apt-get install systemd iproute2"),

@@ -103,6 +103,28 @@ def test_params_of_notifications_are_not_written():
     assert "canary" not in str(lines_of(event))
 
 
+def test_a_kill_by_the_kernel_is_told_with_its_reason():
+    """A server that ran out of memory is told apart from one that somebody has killed."""
+    event = ev.ProcessEnded(
+        at=1.0, server="docs", pid=7, generation=2, exit_code=None, signal=9, seconds=3.0, wanted=False,
+        why="over its memory limit of 512MiB",
+    )  # fmt: skip
+    [(level, message, _)] = lines_of(event)
+
+    told = "docs: process 7 ended unasked after 3.0 s: signal 9, by the kernel: over its memory limit of 512MiB"
+    assert ("warning", told) == (level, message)
+
+
+def test_limits_that_do_not_hold_are_a_warning():
+    """The line names the limits of the entry that are not enforced, and why."""
+    [(level, message, fields)] = lines_of(
+        ev.LimitsNotEnforced(at=1.0, server="docs", limits=("memory", "cpu"), why="no control groups")
+    )
+
+    assert ("warning", "docs: runs without its limits of memory, cpu: no control groups") == (level, message)
+    assert ["memory", "cpu"] == fields["limits"]
+
+
 def test_numbers_are_no_news():
     """Samples and answered probes write nothing, and hidden levels cost no line."""
     sample = ev.ProcessesSampled(at=1.0, server="docs", processes=1, resident_bytes=1, cpu_seconds=1.0)

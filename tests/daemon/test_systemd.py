@@ -12,8 +12,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+import trio
+import trio.testing
 
-from mcpvisor.daemon.systemd import CredentialMissing, Notifier, Watchdog, credential, take_handover
+from mcpvisor.daemon.systemd import CredentialMissing, Notifier, Watchdog, credential, extend_stop, take_handover
 
 UNITS = Path(__file__).parents[2] / "systemd"
 
@@ -241,6 +243,28 @@ async def test_the_watchdog_pings_at_a_third_and_only_while_fresh(tmp_path):
     assert ["WATCHDOG=1"] * 4 == systemd.heard()
     assert asked[-1] - asked[0] >= 4 * 0.05
     systemd.socket.close()
+
+
+class TestInVirtualTime:
+    """What happens at certain times."""
+
+    @pytest.fixture
+    def anyio_backend(self):
+        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+    @pytest.mark.anyio
+    async def test_a_long_stop_asks_for_more_time_and_comes_to_an_end(self, tmp_path):
+        """Time is asked for again well before it is over, and never beyond what the stop may take in all."""
+        systemd = Systemd(str(tmp_path / "notify"))
+        notifier = Notifier(systemd.address)
+        began = anyio.current_time()
+        await extend_stop(notifier, 22)
+        took = anyio.current_time() - began
+        notifier.close()
+
+        assert [f"EXTEND_TIMEOUT_USEC={seconds}000000" for seconds in (15, 15, 12, 7, 2)] == systemd.heard()
+        assert 22 <= took <= 25
+        systemd.socket.close()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

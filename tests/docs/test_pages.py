@@ -14,8 +14,9 @@ from mcpvisor.daemon.cli.main import build_parser
 from mcpvisor.daemon.gateway.app import PROBES
 from mcpvisor.daemon.gateway.pages import PAGE_ENTRIES, STALE_META_KEY
 from mcpvisor.daemon.gateway.settings import GatewayLimits
-from mcpvisor.daemon.gateway.tokens import GROUP, TOKEN_FILE
+from mcpvisor.daemon.gateway.tokens import TOKEN_FILE
 from mcpvisor.daemon.health import LIVE_SECONDS
+from mcpvisor.daemon.unix_socket import GROUP
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.process.stderr import LINES_PER_SECOND, RING_LINES
 from mcpvisor.supervisor.spec import StopGraces

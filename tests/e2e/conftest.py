@@ -1,15 +1,19 @@
-"""Owns the two things that end-to-end tests run: a supervisor in this process, and daemons in processes of their own."""
+"""Owns what end-to-end tests run: a supervisor in this process, puppets under it, and daemons in processes of their own."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.case import Case
 from tests.e2e.running import RunningDaemon
 
 from mcpvisor.supervisor.process.sweep import find_marked
+from mcpvisor.supervisor.spec import Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -19,6 +23,28 @@ async def supervisor(anyio_backend: str) -> AsyncIterator[Supervisor]:
     async with Supervisor() as supervisor:
         yield supervisor
     assert [] == find_marked(supervisor.instance)
+
+
+@pytest.fixture
+def quick() -> RestartPolicy:
+    """The one policy of these tests: the delays of the real one, a twentieth as long."""
+    return RestartPolicy(delay=0.05, max_delay=0.4, intensity=Intensity(ends=5, within=60.0), crash_loop_retry=60.0)
+
+
+@pytest.fixture
+async def case(supervisor: Supervisor, servers: Path, tmp_path: Path, quick: RestartPolicy) -> Callable[..., Any]:
+    """Puts puppets under supervision: `await case("stdio_banner", "glued")`; keywords are those of ServerSpec."""
+    specs: dict[str, ServerSpec] = {}
+
+    async def start(script: str, *args: str, name: str = "puppet", **keys: Any) -> Case:
+        env = (("FIELD_LOG", str(tmp_path / f"{name}.log")), ("FIELD_STATE", str(tmp_path / f"{name}.state")))
+        target = StdioLaunch(command=sys.executable, args=(str(servers / f"{script}.py"), *args), env=env)
+        short = StopGraces(stdin=0.2, term=0.2)
+        specs[name] = ServerSpec(name=name, target=target, **{"restart": quick, "stop": short, **keys})
+        await supervisor.apply(specs.values())
+        return Case(supervisor, name, tmp_path / f"{name}.log")
+
+    return start
 
 
 @pytest.fixture

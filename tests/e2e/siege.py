@@ -103,7 +103,7 @@ class Besieged(RunningDaemon):
 
     def queued_for_a_cpu(self) -> float:
         """Seconds for which the daemon's main thread was ready to run and had no CPU: the machine's doing, not its own."""
-        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        return queued_for_a_cpu(self.pid)
 
     def explain(self, server: str) -> dict[str, Any]:
         """What `mcpvisor explain --json` prints."""
@@ -178,6 +178,27 @@ class Client:
         self.connection.close()
 
 
+class Stopwatch:
+    """Measures what some threads need together, without the time that they waited for a CPU: other programs run here too."""
+
+    def __init__(self, *threads: int) -> None:
+        self._threads = threads
+        self._began = self._queued = 0.0
+
+    def start(self) -> None:
+        """Measure from now on."""
+        self._queued = self._sum()
+        self._began = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Since `start`."""
+        took = time.perf_counter() - self._began
+        return max(0.0, took - (self._sum() - self._queued))
+
+    def _sum(self) -> float:
+        return sum(queued_for_a_cpu(thread) for thread in self._threads)
+
+
 class Gauges:
     """Watches a daemon while something is done to it: how long its loop is held, and how its memory grows."""
 
@@ -213,13 +234,12 @@ class Gauges:
         try:
             connection = UnixConnection(self._daemon.unix)
             with contextlib.closing(connection):
+                watch = Stopwatch(self._daemon.pid, threading.get_native_id())
                 while not self._stop.wait(0.005):
-                    queued, own, began = self._daemon.queued_for_a_cpu(), _own_queue(), time.perf_counter()
+                    watch.start()
                     connection.request("GET", "/livez")
                     assert connection.getresponse().read()
-                    took = time.perf_counter() - began
-                    excused = self._daemon.queued_for_a_cpu() - queued + _own_queue() - own
-                    self.held = max(self.held, took - excused)
+                    self.held = max(self.held, watch.seconds())
         except BaseException as error:
             self.failure = error
 
@@ -232,16 +252,18 @@ class Gauges:
             self.failure = error
 
 
-def _own_queue() -> float:
-    return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1]) / 1e9
+def queued_for_a_cpu(thread: int) -> float:
+    """Seconds for which a thread was ready to run and had no CPU."""
+    return int(Path(f"/proc/{thread}/schedstat").read_text().split()[1]) / 1e9
 
 
 class Neighbour:
     """A client that calls another server all the time; each `phase` is measured on its own."""
 
-    def __init__(self, daemon: Besieged, tool: str = "quiet__echo") -> None:
+    def __init__(self, daemon: Besieged, server: str = "quiet", tool: str = "echo") -> None:
+        self._pids = (daemon.pid, daemon.server(server)["pid"])
         self._client = Client(daemon).open()
-        self._tool = tool
+        self._tool = f"{server}__{tool}"
         self._stop = threading.Event()
         self._took: dict[str, list[float]] = {}
         self._phase = ""
@@ -275,9 +297,15 @@ class Neighbour:
         assert len(took) >= 50, f"only {len(took)} calls"
         return took[int(len(took) * 0.99)]
 
+    def slowest(self, phase: str) -> float:
+        """Seconds within which every call of a phase was answered."""
+        return max(self._took[phase])
+
     def _run(self) -> None:
+        watch = Stopwatch(*self._pids, threading.get_native_id())
         while not self._stop.is_set():
-            phase, began = self._phase, time.perf_counter()
+            took = self._took.get(self._phase)
+            watch.start()
             try:
                 answer = self._client.call(self._tool, text="x")
                 if "result" not in answer:
@@ -285,5 +313,5 @@ class Neighbour:
             except Exception as error:
                 self.failures.append(error)
                 return
-            if phase:
-                self._took[phase].append(time.perf_counter() - began)
+            if took is not None:
+                took.append(watch.seconds())

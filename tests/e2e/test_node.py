@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from tests.e2e.running import RunningDaemon, entry, is_alive
+from tests.e2e.running import RunningDaemon, entry
 
 pytestmark = [pytest.mark.node, pytest.mark.anyio]
 
@@ -258,7 +258,7 @@ async def test_one_that_is_killed_is_back_for_the_next_call(client, all_five, fi
     """`kill -9` of a server: the next call of the same session is answered, by a new process, and no other is touched."""
     before = {one["name"]: one["pid"] for one in all_five.status()["servers"]}
     os.kill(before["files"], signal.SIGKILL)
-    all_five.until(lambda: not is_alive(before["files"]), "the end of the process")
+    all_five.until(lambda: not Path(f"/proc/{before['files']}").exists(), "the end of the process")
     text = await text_of(client, "files__read_text_file", path=str(files / "greeting.txt"))
     after = {one["name"]: one["pid"] for one in all_five.status()["servers"]}
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
 from tests.conftest import SERVERS
 from tests.e2e.running import entry
 from tests.systemd.installation import PUPPETS, PYTHON, install
@@ -27,12 +26,26 @@ sys.path.insert(0, "/opt/puppets")
 from lite import stdio
 def flood():
     while True:
-        sys.stderr.write("a line that says nothing\\n" * 200)
+        sys.stderr.write("".join(f"a line that says nothing, {number}\\n" for number in range(200)))
         sys.stderr.flush()
         time.sleep(0.005)
 threading.Thread(target=flood, daemon=True).start()
 stdio()
 """
+
+FILL_JOURNALD = """
+import itertools, socket
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.setblocking(False)
+        try:
+            for sent in itertools.count():
+                s.sendto(b"MESSAGE=x", "/run/systemd/journal/socket")
+        except BlockingIOError:
+            if sent == 0:  # not the sender's buffer is full, but journald's queue
+                break
+"""
+"""Makes journald's socket take nothing more from anybody, until journald reads again."""
 
 
 def puppet(name: str, script: str = "lite.py", *args: str, **keys: Any) -> str:
@@ -65,12 +78,12 @@ def service(machine: Machine) -> Iterator[Callable[..., Service]]:
 
 
 def test_a_start_waits_for_no_server(service: Callable[..., Service]) -> None:
-    """`systemctl start` is over within 5 s though a server never answers; the status line counts, and follows within a second."""
+    """`systemctl start` takes less than 5 s though a server never answers; the status line counts, and follows in a second."""
     unit = service(puppet("good") + puppet("mute", "lite.py", "--hang-init"))
     code, seconds = unit.systemctl("start")
     unit.until(lambda: unit.show("StatusText") == "1/2 servers ready", "the first count", 5)
     unit.control.post("/v1/servers/good:stop")
-    unit.until(lambda: unit.server_pids()["good"] is None, "the stop")
+    unit.until(lambda: "good" not in unit.server_pids(), "the stop")
     changed = time.monotonic()
     unit.until(lambda: unit.show("StatusText") == "0/1 servers ready", "the new count", 5)
 
@@ -96,7 +109,7 @@ def test_a_reload_says_what_came_of_it(service: Callable[..., Service]) -> None:
     assert (daemon, "active") == (unit.pid, unit.show("ActiveState"))
     assert before == {"one": added["one"]}
     assert added == unit.server_pids()
-    assert "2/2 servers ready; 1 configuration errors" == unit.show("StatusText")
+    assert "2/2 servers ready; 1 configuration error" == unit.show("StatusText")
 
 
 def test_a_reload_without_a_daemon_to_ask_fails_at_once(service: Callable[..., Service]) -> None:
@@ -130,22 +143,23 @@ def test_the_watchdog_replaces_a_daemon_that_is_stuck(service: Callable[..., Ser
     unit.kill("STOP")
     unit.until(lambda: unit.pid not in (0, daemon) and unit.show("ActiveState") == "active", "the restart")
     unit.until_ready()
-    servers = {unit.server_pids()[name] for name in ("one", "two")}
+    servers = unit.server_pids()
     now = unit.processes()
 
     assert ["watchdog"] == [record["UNIT_RESULT"] for record in unit.journal(f"UNIT={UNIT}") if "UNIT_RESULT" in record]
     assert set() == before & now
-    assert {unit.pid} | servers < now
+    assert ["one", "two"] == list(servers)
+    assert {unit.pid, *servers.values()} < now
     assert 4 == len(now), "the daemon, its guardian and two servers"
 
 
 def test_a_killed_daemon_leaves_nothing_to_the_next(service: Callable[..., Service]) -> None:
     """After SIGKILL the daemon is restarted, and no process of its former run exists, in whatever session it was."""
-    unit = service(puppet("lite") + puppet("holder", "stdio_sleeper.py", "--hold"))
+    unit = service(puppet("lite") + puppet("holder", "stdio_sleeper.py", "--hold"), QUICK_RESTART)
     unit.start()
     daemon, before = unit.pid, unit.processes()
     unit.kill("KILL")
-    unit.until(lambda: unit.pid not in (0, daemon) and unit.show("ActiveState") == "active", "the restart", 15)
+    unit.until(lambda: unit.pid not in (0, daemon) and unit.show("ActiveState") == "active", "the restart")
     unit.until_ready()
 
     assert 5 == len(before), "the daemon, its guardian, two servers and the process that one of them holds"
@@ -155,7 +169,7 @@ def test_a_killed_daemon_leaves_nothing_to_the_next(service: Callable[..., Servi
 
 
 def test_a_stop_may_take_longer_than_its_timeout(service: Callable[..., Service]) -> None:
-    """Servers get the end of their input, then SIGTERM, then SIGKILL, all from the daemon, beyond TimeoutStopSec= if need be."""
+    """Servers get the end of their input, SIGTERM, then SIGKILL, all from the daemon, beyond TimeoutStopSec= if need be."""
     stop = {"stdin": "1200ms", "term": "1200ms"}
     unit = service(puppet("stubborn", "stdio_ladder.py", "hints", stop=stop), "TimeoutStopSec=1s")
     unit.start()
@@ -196,10 +210,10 @@ def test_a_credential_reaches_its_server_alone(service: Callable[..., Service], 
     """`${cred:NAME}` is in the server's environment, and in nothing that the daemon is, says or writes."""
     machine.write("/etc/mcpvisor/credentials/token", f"{CANARY}\n", mode=0o600)
     leaks = "import os, sys; print('token', os.environ['TOKEN'], file=sys.stderr, flush=True); sys.stdin.read()"
-    secret = {"env": {"TOKEN": "${cred:token}"}}
+    secret = {"TOKEN": "${cred:token}"}
     servers = [
-        puppet("holds", **secret),
-        puppet("leaks", "stdio_inline.py", leaks, **secret),
+        puppet("holds", env=secret),
+        puppet("leaks", "stdio_inline.py", leaks, env=secret),
         entry("missing", "/no/such/program", "${cred:token}"),
     ]
     unit = service("".join(servers), "LoadCredential=token:/etc/mcpvisor/credentials/token")
@@ -237,14 +251,15 @@ def test_the_journal_can_be_asked_for_a_server(service: Callable[..., Service]) 
 
 
 def test_a_journald_that_hangs_stalls_nothing(service: Callable[..., Service], machine: Machine) -> None:
-    """While journald takes nothing and a server floods its stderr, calls to another are answered, and the loop turns on time."""
+    """While journald takes nothing and a server floods its stderr, calls to another are answered and the loop turns on time."""
     unit = service(puppet("good") + puppet("noisy", "stdio_inline.py", NOISY))
     unit.start()
     journald = machine.run("systemctl", "show", "--value", "--property=MainPID", "systemd-journald").strip()
     took, lags = [], []
     machine.run("kill", "-STOP", journald)
     try:
-        until = time.monotonic() + 3
+        machine.run(PYTHON, "-c", FILL_JOURNALD)
+        until = time.monotonic() + 2
         while time.monotonic() < until:
             began = time.monotonic()
             unit.call("good", "echo", text="x")
@@ -255,7 +270,8 @@ def test_a_journald_that_hangs_stalls_nothing(service: Callable[..., Service], m
     unit.control.post("/v1/servers/good:restart")
     unit.until(lambda: unit.journal("MCP_SERVER=good", "MCP_EVENT=OperatorOrdered"), "a record after the stall")
 
-    assert len(lags) >= 10
+    print(f"{len(lags)} calls; the slowest took {max(took):.3f} s, the largest lag was {max(lags):.3f} s")
+    assert len(lags) >= 5
     assert max(took) < 0.25
     assert max(lags) < 0.25
 
@@ -267,13 +283,12 @@ def sample(page: str, name: str) -> float:
 
 def test_the_daemon_takes_the_files_it_may_have(service: Callable[..., Service]) -> None:
     """The daemon raises its soft limit of open files to the hard one; servers have the usual 1024."""
-    unit = service(puppet("one"), "LimitNOFILE=1024:32768")
+    unit = service(puppet("one"), "LimitNOFILE=1024:4096")
     unit.start()
     [server] = unit.server_pids().values()
-    assert server is not None
 
-    assert ["32768", "32768"] == limit(unit, unit.pid, "Max open files")
-    assert ["1024", "32768"] == limit(unit, server, "Max open files")
+    assert ["4096", "4096"] == limit(unit, unit.pid, "Max open files")
+    assert ["1024", "4096"] == limit(unit, server, "Max open files")
     assert ["0", "0"] == limit(unit, server, "Max core file size")
 
 
@@ -302,6 +317,19 @@ def test_the_sockets_are_for_root_and_the_group(service: Callable[..., Service],
     assert [0, 0, 0, 1] == token
 
 
+def test_a_server_gives_no_orders(service: Callable[..., Service]) -> None:
+    """A server of the daemon is refused on the control socket, though it runs as the daemon's own user."""
+    asks = (
+        f"import subprocess, sys; done = subprocess.run(['{CLI}', 'status'], capture_output=True, text=True, env={{}});"
+        "print(done.returncode, done.stderr.strip(), file=sys.stderr, flush=True); sys.stdin.read()"
+    )
+    unit = service(puppet("asks", "stdio_inline.py", asks))
+    unit.machine.run("systemctl", "start", UNIT)
+    [told] = unit.until(lambda: unit.journal("MCP_SERVER=asks", "MCP_EVENT=StderrWritten"), "the refusal")
+
+    assert told["MESSAGE"].startswith("asks: stderr: 77 mcpvisor: this peer may not control the daemon")
+
+
 ASK = """
 import socket
 with socket.socket(socket.AF_UNIX) as s:
@@ -321,3 +349,25 @@ with socket.socket(socket.AF_UNIX) as s:
 def asked(machine: Machine, user: str | None) -> str:
     """The HTTP status of a session that a user opens at the gateway, or the name of the error."""
     return machine.run(PYTHON, "-c", ASK, user=user).strip()
+
+
+def test_a_server_has_a_control_group_of_its_own(service: Callable[..., Service]) -> None:
+    """Under the unit's user each server runs in its own group, and at its end a child that has wiped its traces ends too."""
+    hide = f"setsid env -i sleep 4321 & exec {PYTHON} {PUPPETS}/lite.py"
+    unit = service(entry("hider", "sh", "-c", hide, stop=SHORT_STOP, limits={"tasks": 64}))
+    unit.start()
+    group = f"/sys/fs/cgroup/system.slice/{UNIT}"
+    pid = unit.server_pids()["hider"]
+    held = "pids" in unit.machine.run("cat", f"{group}/cgroup.subtree_control").split()
+    [server] = unit.control.get("/v1/status")["servers"]
+    groups = [unit.proc(one, "cgroup").splitlines()[-1].rpartition("/")[2] for one in (unit.pid, pid)]
+    hidden = unit.until(lambda: unit.machine.run("pgrep", "-f", "sleep 4321").split(), "the child in hiding")
+    unit.control.post("/v1/servers/hider:stop")
+    unit.until(lambda: "hider" not in unit.server_pids(), "the stop")
+    left = unit.until(lambda: unit.machine.run("ls", "-1", "-p", group).split("\n"), "the groups")
+
+    assert ["supervisor", "hider-1"] == groups
+    assert held is (server["limits_not_enforced"] == "")
+    assert hidden
+    assert "" == unit.machine.run("pgrep", "-f", "sleep 4321", check=False)
+    assert ["supervisor/"] == [name for name in left if name.endswith("/")]

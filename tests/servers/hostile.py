@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A server that attacks on request; standard library only, stdio or Streamable HTTP.
 
-Usage: hostile.py [--http]   With --http its URL is the first line of stdout. It answers as it should until its tool `attack`
+Usage: hostile.py [--http] [--chatter]   With --http its URL is the first line of stdout; with --chatter it never stops to
+write on stderr, several times as much as is passed on. It answers as it should until its tool `attack`
 is called with {"name", "way"}: the next bytes are then the weapon of that name, as the answer to this call (`answer`), as a
 message that nobody asked for, followed by a good answer (`unasked`), or as the answer to the next tools/list (`list`), for
 which it says that its list has changed. The weapon `peace` is none. Its tool `wait` answers after {"seconds"}. Weapons:
@@ -283,4 +284,12 @@ class Http(Server):
                 self.chunk(connection, (b"data: " + text + b"\n\n") * 1000)
 
 
+def chatter():
+    while True:
+        sys.stderr.write(("chatter " * 50 + "\n") * 50)
+        time.sleep(0.1)
+
+
+if "--chatter" in sys.argv:
+    threading.Thread(target=chatter, daemon=True).start()
 (Http if "--http" in sys.argv else Stdio)().serve()

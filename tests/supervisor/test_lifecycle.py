@@ -66,6 +66,17 @@ class TestTheWayUp:
 
         assert seen == [State.STARTING, State.NEGOTIATING, State.RESTORING, State.READY]
 
+    @pytest.mark.parametrize(("stderr_at", "is_said"), [(None, False), (94.0, False), (96.0, True), (100.0, True)])
+    def test_a_start_that_timed_out_while_stderr_moved_says_so(self, stderr_at: float | None, is_said: bool) -> None:
+        """Whoever wrote to stderr within five seconds of the limit was at work; what a former process wrote says nothing."""
+        cycle = machine(spec(start_timeout=5.5))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 94.5)
+        cycle.handle(lc.Launched(1), 94.5)
+        cycle.handle(lc.Opened(1), 94.5)
+        cycle.handle(lc.TimePassed(stderr_at), 100.0)
+
+        assert (cycle.state, "still writing to stderr" in cycle.reason) == (State.BACKOFF, is_said)
+
     def test_what_could_not_be_restored_is_degraded_and_named(self) -> None:
         """Calls work, and the reason says what does not."""
         cycle = machine()

@@ -69,6 +69,17 @@ def test_requests_of_the_newer_era_carry_version_client_and_capabilities() -> No
     assert inbound.decode_header_value(headers["mcp-name"]) == "käse"
 
 
+def test_requests_of_the_newer_era_carry_their_log_level() -> None:
+    """Where one is wanted; a server of the newer era logs to nobody else."""
+    key = "io.modelcontextprotocol/logLevel"
+    asked, _ = stamp("tools/call", {}, handshake=MODERN, client_capabilities={}, log_level="debug")
+    unasked, _ = stamp("tools/call", {}, handshake=MODERN, client_capabilities={})
+
+    assert asked is not None
+    assert unasked is not None
+    assert (asked["_meta"][key], key in unasked["_meta"]) == ("debug", False)
+
+
 def test_arguments_are_mirrored_where_the_schema_says_so() -> None:
     """Headers for intermediaries, as the tool declares them."""
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}

@@ -12,7 +12,6 @@ from pathlib import Path
 from tests.systemd.machine import Machine
 
 ROOT = Path(__file__).parents[2]
-UNITS = ROOT / "systemd"
 PROGRAM = "/opt/mcpvisor"
 PYTHON = "/usr/bin/python3"
 """The machine's own: a version manager's lives in somebody's home, where the unit's user may not look."""
@@ -20,20 +19,22 @@ PYTHON = "/usr/bin/python3"
 PUPPETS = "/opt/puppets"
 
 _PLACES = {
-    "mcpvisor.service": "/etc/systemd/system/mcpvisor.service",
-    "mcpvisor.sysusers.conf": "/etc/sysusers.d/mcpvisor.conf",
-    "mcpvisor.tmpfiles.conf": "/etc/tmpfiles.d/mcpvisor.conf",
+    "systemd/mcpvisor.service": "/usr/lib/systemd/system/mcpvisor.service",
+    "systemd/mcpvisor.sysusers.conf": "/usr/lib/sysusers.d/mcpvisor.conf",
+    "systemd/mcpvisor.tmpfiles.conf": "/usr/lib/tmpfiles.d/mcpvisor.conf",
 }
 
 
 def install(machine: Machine, puppets: Path) -> None:
-    """The program in /opt, the shipped unit as it is, its user and folders, and puppet servers in /opt/puppets."""
+    """All that docs/operations.md says, the shipped unit unchanged, and puppet servers in /opt/puppets."""
     _install_program(machine)
     for name, place in _PLACES.items():
-        machine.copy(UNITS / name, place)
+        machine.copy(ROOT / name, place)
+    machine.run("systemd-sysusers", "mcpvisor.conf")
+    machine.run("systemd-tmpfiles", "--create", "mcpvisor.conf")
+    machine.copy(ROOT / "configs" / "mcpvisor.toml", "/tmp/mcpvisor.toml")
+    machine.run("install", "-m", "640", "-g", "mcpvisor", "/tmp/mcpvisor.toml", "/etc/mcpvisor/mcpvisor.toml")
     machine.copy(puppets, PUPPETS)
-    machine.run("systemd-sysusers", _PLACES["mcpvisor.sysusers.conf"])
-    machine.run("systemd-tmpfiles", "--create", _PLACES["mcpvisor.tmpfiles.conf"])
     machine.run("systemctl", "daemon-reload")
 
 
@@ -54,7 +55,9 @@ def _install_program(machine: Machine) -> None:
             if ".." not in file.parts and source.is_file():  # neither scripts, which name our own Python, nor what is gone
                 machine.copy(source, f"{packages}/{file}")
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "flit_core.wheel", "--outdir", folder, str(ROOT)], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "flit_core.wheel", "--outdir", folder, str(ROOT)], check=True, capture_output=True
+        )
         [wheel] = Path(folder).glob("*.whl")
         machine.copy(wheel, f"/tmp/{wheel.name}")
         machine.run(f"{PROGRAM}/bin/python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", f"/tmp/{wheel.name}")

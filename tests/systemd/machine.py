@@ -12,22 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.conftest import cgroup_mount
+
 BOOT = Path(__file__).parent / "boot"
 BOOT_SECONDS = 20.0
 COMMAND_SECONDS = 30.0
 
 _NAMESPACES = ("--mount", "--pid", "--cgroup", "--net", "--uts", "--ipc")
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+_GROUPS = "mcpvisor-tests-"
 _ENTER = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
-
-
-def cgroup_mount() -> Path | None:
-    """Where this system has its version 2 control groups; None where it has none."""
-    for line in Path("/proc/mounts").read_text().splitlines():
-        _, mounted_on, kind, *_ = line.split()
-        if kind == "cgroup2":
-            return Path(mounted_on)
-    return None
 
 
 class Machine:
@@ -40,7 +34,7 @@ class Machine:
         mounted_on = cgroup_mount()
         assert mounted_on is not None, "tests that need systemd are left out where there are no control groups"
         self._folder = folder
-        self._cgroup = mounted_on / f"mcpvisor-tests-{os.getpid()}"
+        self._cgroup = mounted_on / f"{_GROUPS}{os.getpid()}"
         self._log = folder.with_name(f"{folder.name}.log")
         self._unshare: subprocess.Popen[bytes]
         self.pid = 0
@@ -52,14 +46,15 @@ class Machine:
 
     def __enter__(self) -> Self:
         self._folder.mkdir(exist_ok=True)
+        for former in self._cgroup.parent.glob(f"{_GROUPS}*"):  # of a run that was killed: empty, but there
+            if not Path("/proc", former.name.removeprefix(_GROUPS)).exists():
+                _remove(former)
         self._cgroup.mkdir()
         # The group is entered first: it is to be the root of the machine's own name space of groups. It all dies with us.
         unshare = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--propagation", "private", str(BOOT), str(self._folder)]
         command = ["sh", "-c", _ENTER, str(self._cgroup), "setpriv", "--pdeathsig", "KILL", *unshare]
         with self._log.open("wb") as log:
-            self._unshare = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            self._unshare = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
             self._await_boot()
         except BaseException:
@@ -136,9 +131,13 @@ class Machine:
         self._unshare.wait(COMMAND_SECONDS)
         deadline = time.monotonic() + COMMAND_SECONDS
         while self._cgroup.exists():
-            for folder, _, _ in os.walk(self._cgroup, topdown=False):
-                with suppress(OSError):  # something in it is still on its way out
-                    os.rmdir(folder)
+            _remove(self._cgroup)
             if time.monotonic() > deadline:
                 raise AssertionError(f"processes of the machine are left in {self._cgroup}")
             time.sleep(0.01)
+
+
+def _remove(group: Path) -> None:
+    for folder, _, _ in os.walk(group, topdown=False):
+        with suppress(OSError):  # something in it is still on its way out
+            os.rmdir(folder)

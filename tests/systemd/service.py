@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mcpvisor.daemon.cli.client import ControlClient, server_path
 from tests.systemd.installation import PROGRAM
 from tests.systemd.machine import Machine
+
+from mcpvisor.daemon.cli.client import ControlClient, server_path
 
 T = TypeVar("T")
 
@@ -26,8 +27,7 @@ class Service:
 
     def __init__(self, machine: Machine, servers: str, drop_in: str = "") -> None:
         self.machine = machine
-        # The journal is asked for what came after this, so that no test reads the lines of another.
-        self._cursor = machine.run("journalctl", "--lines=0", "--show-cursor").split("cursor: ")[1].strip()
+        self._since = time.time()  # no test reads another's part of the journal
         self.configure(servers)
         if drop_in:
             machine.write(_DROP_IN, f"[Service]\n{drop_in}\n")
@@ -69,8 +69,9 @@ class Service:
 
     def processes(self) -> set[int]:
         """Every process in the unit's control group, by its number in the machine."""
-        group = self.machine.root / "sys/fs/cgroup/system.slice" / UNIT
-        return {int(pid) for file in group.rglob("cgroup.procs") for pid in file.read_text().split()}
+        group = f"/sys/fs/cgroup/system.slice/{UNIT}"
+        listed = self.machine.run("find", group, "-name", "cgroup.procs", "-exec", "cat", "{}", "+")
+        return {int(pid) for pid in listed.split()}
 
     def proc(self, pid: int, file: str) -> str:
         """What /proc says of a process of the machine."""
@@ -84,7 +85,7 @@ class Service:
         """The journal's records of this test that match, oldest first; of the unit and about it where nothing is to match."""
         wanted = matches or ("--unit", UNIT)
         self.machine.run("journalctl", "--sync")
-        lines = self.machine.run("journalctl", "--output=json", f"--after-cursor={self._cursor}", *wanted, timeout=60)
+        lines = self.machine.run("journalctl", "--output=json", f"--since=@{self._since:.6f}", *wanted)
         return [json.loads(line) for line in lines.splitlines()]
 
     # What the daemon says
@@ -93,9 +94,10 @@ class Service:
     def control(self) -> ControlClient:
         return ControlClient(str(self.machine.root / "run/mcpvisor/control.sock"))
 
-    def server_pids(self) -> dict[str, int | None]:
-        """The process of each server."""
-        return {server["name"]: server["pid"] for server in self.control.get("/v1/status")["servers"]}
+    def server_pids(self) -> dict[str, int]:
+        """The process of each server that has one."""
+        servers = self.control.get("/v1/status")["servers"]
+        return {server["name"]: server["pid"] for server in servers if server["pid"] is not None}
 
     def call(self, server: str, tool: str, **arguments: Any) -> dict[str, Any]:
         """The result of a tool."""
@@ -123,7 +125,7 @@ class Service:
             if time.monotonic() > deadline:
                 told = self.machine.run("systemctl", "status", "--no-pager", "--lines=30", UNIT, check=False)
                 raise AssertionError(f"{what} did not come within {seconds:g} s:\n{told}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def text(self, path: str) -> str:
         """A file of the machine."""

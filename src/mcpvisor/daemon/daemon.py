@@ -35,6 +35,7 @@ from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.events import OrphansSwept
+from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sweep import kill_marked
 from mcpvisor.supervisor.supervisor import Supervisor
 
@@ -56,7 +57,15 @@ OnReady = Callable[[Supervisor, Mapping[str, Sequence[str]]], None]
 class Daemon:
     """All parts of one run. `serve` brings them up, waits for the end, and takes them down in the opposite order."""
 
-    def __init__(self, reloader: Reloader, state: StateDir, log: Log, handover: Handover, recorder: MetricsRecorder) -> None:
+    def __init__(
+        self,
+        reloader: Reloader,
+        state: StateDir,
+        log: Log,
+        handover: Handover,
+        recorder: MetricsRecorder,
+        subtree: Subtree,
+    ) -> None:
         self._reloader = reloader
         self._state = state
         self._log = log
@@ -65,8 +74,12 @@ class Daemon:
         self._handover = handover
         self._heartbeat = Heartbeat(recorder.loop_ticked)
         self._supervisor = Supervisor(
-            observer=recorder, instance=state.instance, parallel_starts=self._settings.daemon.parallel_starts
+            observer=recorder,
+            instance=state.instance,
+            parallel_starts=self._settings.daemon.parallel_starts,
+            subtree=subtree,
         )
+        self._subtree = subtree
         self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
         self._stopping = anyio.Event()
         self._config_applied = False
@@ -84,6 +97,7 @@ class Daemon:
         supervisor = self._supervisor
         supervisor.bus.attach(self._recorder)
         supervisor.bus.attach(EventLines(self._log.emit, self._log.is_shown))
+        _tell_subtree(self._subtree)
         await self._sweep_previous()
         async with AsyncExitStack() as parts, anyio.create_task_group() as tasks:
             tasks.start_soon(self._heartbeat.run)
@@ -193,7 +207,8 @@ class Daemon:
         statuses = [status for status in self._supervisor.statuses() if status.wanted == "running"]
         ready = sum(status.is_healthy for status in statuses)
         rejected = len(self._reloader.applied.rejected)
-        return f"{ready}/{len(statuses)} servers ready" + (f"; {rejected} configuration errors" if rejected else "")
+        errors = f"; {rejected} configuration error{'s' if rejected > 1 else ''}" if rejected else ""
+        return f"{ready}/{len(statuses)} servers ready{errors}"
 
     def _tell_ready(self, addresses: Mapping[str, Sequence[str]]) -> None:
         self._notifier.ready(self._status_line())
@@ -209,6 +224,15 @@ class Daemon:
                 if line != told and not self._stopping.is_set():
                     told = line
                     self._notifier.status(line)
+
+
+def _tell_subtree(subtree: Subtree) -> None:
+    if subtree.path is None:
+        _log.info("servers get no control groups of their own", why=subtree.why_not)
+    else:
+        _log.info(
+            "each server gets a control group of its own", below=str(subtree.path), controllers=sorted(subtree.controllers)
+        )
 
 
 @asynccontextmanager

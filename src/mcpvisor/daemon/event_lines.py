@@ -86,7 +86,8 @@ def _process_ended(event: ev.ProcessEnded) -> Line:
     fields = {"pid": event.pid, "exit_code": event.exit_code, "signal": event.signal, "generation": event.generation}
     level = "info" if event.wanted else "warning"
     why = "as wanted" if event.wanted else "unasked"
-    return level, f"{event.server}: process {event.pid} ended {why} after {event.seconds:.1f} s: {how}", fields
+    kernel = f", by the kernel: {event.why}" if event.why else ""
+    return level, f"{event.server}: process {event.pid} ended {why} after {event.seconds:.1f} s: {how}{kernel}", fields
 
 
 def _connect_ended(event: ev.ConnectEnded) -> Line:
@@ -134,6 +135,11 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ),
     ev.ConnectEnded: _connect_ended,
     ev.ProcessStarted: lambda e: ("info", f"{e.server}: process {e.pid} runs", {"pid": e.pid, "generation": e.generation}),
+    ev.LimitsNotEnforced: lambda e: (
+        "warning",
+        f"{e.server}: runs without its limits of {', '.join(e.limits)}: {e.why}",
+        {"limits": e.limits, "why": e.why},
+    ),
     ev.ProcessEnded: _process_ended,
     ev.ProcessStuck: lambda e: (
         "error",

@@ -24,6 +24,7 @@ from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
 from mcpvisor.daemon.systemd import Handover, take_handover
 from mcpvisor.daemon.unix_socket import ListenFailed, SocketInUse
 from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.process.delegation import take_subtree
 
 
 def main(paths: Sequence[Path]) -> int:
@@ -58,7 +59,7 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
     log = open_log(level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped)
     try:
         with taken(settings.daemon.state_dir) as state:
-            await Daemon(reloader, state, log, handover, recorder).serve(seen, on_ready)
+            await Daemon(reloader, state, log, handover, recorder, take_subtree()).serve(seen, on_ready)
     except (SecondInstance, SocketInUse) as error:
         _complain(str(error))
         return Exit.TEMPORARY

@@ -21,6 +21,7 @@ from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
+from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
@@ -40,6 +41,7 @@ class Shared:
     opener: Opener
     starts: StartGate
     instance: str
+    subtree: Subtree
 
 
 class ServerActor:
@@ -183,6 +185,7 @@ class ServerActor:
             hooks=self.reporter,
             processes=self.reporter,
             stderr=self.reporter.ring,
+            subtree=self._shared.subtree,
         )
         generation = Generation(opening, self._means, self._restorer, self.reporter)
         self._generations[number] = generation
@@ -301,6 +304,7 @@ class ServerActor:
             prompts=len(offer.prompts),
             stale=connection.stale,
             last_exit=self.reporter.last_exit,
+            limits_not_enforced=self.reporter.lacking_limits,
             handshake_seconds=generation.handshake_seconds if generation else None,
             origin=self.spec.origin,
             shown_name=self.spec.shown_name,

@@ -88,10 +88,19 @@ class ProcessStarted(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsNotEnforced(ServerEvent):
+    """A process of a server runs without `limits` (`memory`, `tasks`, `cpu`) of its entry; `why` is for people."""
+
+    limits: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnded(ServerEvent):
     """A process of a stdio server is gone and reaped, its group swept.
 
-    Exactly one of `exit_code` and `signal` is set. `seconds` is how long it lived, `wanted` whether we ended it.
+    Exactly one of `exit_code` and `signal` is set. `seconds` is how long it lived, `wanted` whether we ended it. `why` is the
+    kernel's reason where it has killed the process for want of memory, else empty.
     """
 
     pid: int
@@ -100,6 +109,7 @@ class ProcessEnded(ServerEvent):
     signal: int | None
     seconds: float
     wanted: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.transports.exchange import WireHooks
@@ -20,10 +21,16 @@ class ProcessHooks(Protocol):
         """The process runs."""
         ...
 
-    def process_ended(self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool) -> None:
+    def limits_not_enforced(self, limits: tuple[str, ...], why: str) -> None:
+        """The process runs without these of the limits of its spec, for the reason `why`."""
+        ...
+
+    def process_ended(
+        self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool, why: str
+    ) -> None:
         """The process is reaped and nothing is left of what it started; exactly one of `exit_code` and `signal` is given.
 
-        `wanted` is whether we ended it.
+        `wanted` is whether we ended it, `why` the kernel's reason where it has killed it for want of memory.
         """
         ...
 
@@ -46,6 +53,8 @@ class Opening:
     processes: ProcessHooks
     stderr: StderrRing
     """Where the lines go that a process writes on stderr."""
+    subtree: Subtree = NOT_TAKEN
+    """Where the process gets a control group of its own."""
 
 
 Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]

@@ -41,6 +41,9 @@ class Reporter:
         """The newest lines of stderr, over all processes of the server."""
         self.pid: int | None = None
         self.last_exit = ""
+        self.lacking_limits = ""
+        """Which limits do not hold for the newest process, and why; empty where all do."""
+        self._told_limits = ""
         self.on_list_notice: Callable[[str], bool] = lambda _: False
         """Takes the method of a notification; true when it was one about lists, which has events of its own."""
         self.on_offer: Callable[[Offer], None] = lambda _: None
@@ -61,9 +64,7 @@ class Reporter:
         self._observer.notification_received(self.server, method)
         if not self.on_list_notice(method):
             self._bus.emit(
-                events.ServerNotified(
-                    at=time.time(), server=self.server, method=method, params=params, to_caller=to_caller
-                )
+                events.ServerNotified(at=time.time(), server=self.server, method=method, params=params, to_caller=to_caller)
             )
 
     async def answer(self, method: str, params: JsonObject, call: int | None) -> JsonObject:
@@ -94,13 +95,23 @@ class Reporter:
     def process_started(self, pid: int) -> None:
         """See `ProcessHooks`."""
         self.pid = pid
+        self.lacking_limits = ""
         self.emit(events.ProcessStarted(at=time.time(), server=self.server, pid=pid, generation=self.generation))
 
-    def process_ended(self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool) -> None:
+    def limits_not_enforced(self, limits: tuple[str, ...], why: str) -> None:
+        """See `ProcessHooks`. Told of once, not at every restart."""
+        self.lacking_limits = f"{', '.join(limits)}: {why}"
+        if self._told_limits != self.lacking_limits:
+            self._told_limits = self.lacking_limits
+            self.emit(events.LimitsNotEnforced(at=time.time(), server=self.server, limits=limits, why=why))
+
+    def process_ended(
+        self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool, why: str
+    ) -> None:
         """See `ProcessHooks`."""
         self.pid = None
         how = f"killed by {_signal_name(signal)}" if signal is not None else f"exited with code {exit_code}"
-        self.last_exit = f"{how} after {seconds:.1f} s"
+        self.last_exit = f"killed by the kernel after {seconds:.1f} s: {why}" if why else f"{how} after {seconds:.1f} s"
         self.emit(
             events.ProcessEnded(
                 at=time.time(),
@@ -111,6 +122,7 @@ class Reporter:
                 signal=signal,
                 seconds=seconds,
                 wanted=wanted,
+                why=why,
             )
         )
 

@@ -44,6 +44,8 @@ class ServerStatus:
     subscriptions_active: int = 0
     origin: str = ""
     shown_name: str = ""
+    limits_not_enforced: str = ""
+    """Which limits of the entry do not hold for the running process, and why; empty where all do."""
 
     @property
     def is_healthy(self) -> bool:

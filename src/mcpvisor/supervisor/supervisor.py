@@ -29,6 +29,7 @@ from mcpvisor.supervisor.lifecycle import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
 from mcpvisor.supervisor.opening import Opener
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
@@ -70,8 +71,12 @@ class Supervisor:
         parallel_starts: int = PARALLEL_STARTS,
         opener: Opener = open_wire,
         guarded: bool = True,
+        subtree: Subtree = NOT_TAKEN,
     ) -> None:
-        """`guarded`: a guardian process ends all servers should this process be killed."""
+        """`guarded`: a guardian process ends all servers should this process be killed.
+
+        `subtree`: where servers get control groups of their own, as `take_subtree` returns it.
+        """
         self.bus = EventBus()
         self.instance = instance or secrets.token_hex(8)
         """Marks every process that is started here, so that none can be lost."""
@@ -81,6 +86,7 @@ class Supervisor:
             opener=opener,
             starts=StartGate(parallel_starts),
             instance=self.instance,
+            subtree=subtree,
         )
         self._actors: dict[str, ServerActor] = {}
         self._invalid = InvalidEntries(self.bus)

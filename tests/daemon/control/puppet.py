@@ -57,6 +57,7 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "handshake_seconds": 0.1,
         "origin": "/etc/mcpvisor/mcpvisor.toml:7",
         "shown_name": "",
+        "limits_not_enforced": "",
     }
     return ServerStatus(**{**values, **other})
 

@@ -7,6 +7,7 @@ from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
     ConnectEnded,
+    LogLevelAsked,
     ProcessEnded,
     ServerStateChanged,
     SessionLost,
@@ -193,6 +194,17 @@ def test_blemishes_of_the_catalog(explained):
     assert "  tools bad: no inputSchema" in lines
 
 
+def test_a_log_level_that_is_not_taken(explained):
+    """The first line names the level and the reason, until the session takes it or another one is open."""
+    refused = LogLevelAsked(at=NOW, server="s", level="debug", why="not today")
+    taken = LogLevelAsked(at=NOW, server="s", level="debug", why="")
+    _, with_it = explained(State.READY, refused)
+    _, without = explained(State.READY, refused, taken)
+
+    assert "it does not take the log level debug (not today)" in with_it[0]
+    assert "log level" not in without[0]
+
+
 def test_uris_that_two_servers_claim():
     """Of two servers with one URI the first in name order owns it, and both are told of the other."""
     shared, own = {"uri": "x://1"}, {"uri": "x://2"}
@@ -210,3 +222,13 @@ def test_events_are_shown_with_what_they_say(explained):
     _, lines = explained(State.BACKOFF, moved)
 
     assert "  <990> server_state_changed old=ready new=backoff reason=gone" in lines
+
+
+def test_limits_that_do_not_hold_are_among_the_facts(explained):
+    """A server that runs without a limit of its entry says so, with the reason; one whose limits hold says nothing."""
+    explanation, lines = explained(State.READY, limits_not_enforced="memory: this machine has version 1 only")
+    _, held = explained(State.READY, limits_not_enforced="")
+
+    assert "memory: this machine has version 1 only" == explanation["server"]["limits_not_enforced"]
+    assert "  limits     not enforced: memory: this machine has version 1 only" in lines
+    assert not any("limits" in line for line in held)

@@ -65,6 +65,7 @@ def test_a_process_that_is_gone_may_not(process):
     gone.wait(5)
 
     assert f"pid {gone.pid}" in refusal(pid=gone.pid)
+    assert f"pid {gone.pid}" in refusal(pid=gone.pid, uid=12345, groups=[8], group=8)
 
 
 def test_a_group_that_is_missing_is_none():

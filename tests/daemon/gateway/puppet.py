@@ -30,7 +30,9 @@ class Call:
     params: JsonObject | None
     principal: Principal
     on_progress: Callable[[JsonObject], None] | None
+    on_log: Callable[[JsonObject], None] | None
     client_capabilities: JsonObject | None
+    log_level: str | None
 
 
 Answer = Callable[[Call], Awaitable[JsonObject]]
@@ -64,9 +66,11 @@ class PuppetConnection:
         principal: Principal,
         deadline: float | None = None,
         on_progress: Callable[[JsonObject], None] | None = None,
+        on_log: Callable[[JsonObject], None] | None = None,
         client_capabilities: JsonObject | None = None,
+        log_level: str | None = None,
     ) -> JsonObject:
-        call = Call(method, params, principal, on_progress, client_capabilities)
+        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level)
         self.calls.append(call)
         self.called.set()
         try:
@@ -81,6 +85,7 @@ class PuppetSupervisor:
 
     def __init__(self, *connections: PuppetConnection) -> None:
         self.bus = EventBus()
+        self.wanted_levels: list[str | None] = []
         self._connections = {connection.name: connection for connection in connections}
 
     def names(self) -> list[str]:
@@ -91,6 +96,9 @@ class PuppetSupervisor:
             return self._connections[name]
         except KeyError:
             raise UnknownServer(name) from None
+
+    def want_log_level(self, level: str | None) -> None:
+        self.wanted_levels.append(level)
 
     def add(self, connection: PuppetConnection) -> None:
         self._connections[connection.name] = connection

@@ -264,7 +264,8 @@ async def test_logging_modern(supervisor: PuppetSupervisor, tmp_path: Path):
         await until(lambda: len(seen) == 1)
 
     assert seen == [("error", "a", "high")]
-    assert supervisor.connection("a").calls[0].params["_meta"] == {"io.modelcontextprotocol/logLevel": "warning"}
+    call = supervisor.connection("a").calls[0]
+    assert ("warning", None) == (call.log_level, call.params.get("_meta"))
 
 
 async def test_list_changed_legacy(supervisor: PuppetSupervisor, tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 
 from mcpvisor.daemon.gateway import emissions, outbox
 from mcpvisor.daemon.gateway.emissions import Emissions
-from mcpvisor.daemon.gateway.loglevels import admits, named
+from mcpvisor.daemon.gateway.loglevels import LevelWishes, admits, named
 from mcpvisor.daemon.gateway.outbox import Outbox
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -106,6 +106,24 @@ async def test_a_failure_after_emissions():
 def test_levels(wanted: str, level: str, expected: bool):
     """A level admits itself and what is worse."""
     assert admits(wanted, level) is expected
+
+
+def test_the_level_that_all_sessions_make():
+    """The most verbose one, told when it differs; who never asked counts as `info`, but only beside those who did."""
+    told: list[str | None] = []
+    wishes = LevelWishes(told.append)
+    silent, quiet, loud = wishes.open(), wishes.open(), wishes.open()
+    loud.change("debug")
+    quiet.change("error")
+    loud.change("debug")
+    loud.end()
+    silent.end()
+    quiet.change("alert")
+    quiet.end()
+    quiet.end()
+    quiet.change("debug")  # a request that outlived its session
+
+    assert told == ["debug", "info", "error", "alert", None]
 
 
 def test_loggers_name_their_server():

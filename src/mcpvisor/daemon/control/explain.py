@@ -13,9 +13,11 @@ from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
     ConnectEnded,
     Event,
+    LogLevelAsked,
     MessageRefused,
     ProcessEnded,
     SessionLost,
+    SessionOpened,
     StdoutNoise,
 )
 from mcpvisor.supervisor.offer import Offer
@@ -77,6 +79,8 @@ class Signs:
     first_end: float | None
     noise: int
     drops: tuple[CatalogEntryDropped, ...] = field(default=())
+    log_level: str = ""
+    """Which log level the present session does not take, and why; empty where it takes all."""
 
 
 def explain(evidence: Evidence, now: float) -> JsonObject:
@@ -111,7 +115,7 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
 
 def read_signs(history: Sequence[Event]) -> Signs:
     """Count and class what happened, oldest first."""
-    cause, noise = "", 0
+    cause, noise, log_level = "", 0, ""
     ends: list[float] = []
     drops: dict[tuple[str, str], CatalogEntryDropped] = {}
     for event in history:
@@ -131,9 +135,13 @@ def read_signs(history: Sequence[Event]) -> Signs:
                 noise = event.count
             case CatalogEntryDropped():
                 drops[event.kind, event.entry] = event
+            case SessionOpened():
+                log_level = ""
+            case LogLevelAsked(level=level, why=why):
+                log_level = f"{level} ({why})" if why else ""
             case _:
                 pass
-    return Signs(cause, len(ends), ends[0] if ends else None, noise, tuple(drops.values()))
+    return Signs(cause, len(ends), ends[0] if ends else None, noise, tuple(drops.values()), log_level)
 
 
 def uri_conflicts(name: str, offers: Mapping[str, Offer]) -> list[str]:
@@ -212,6 +220,8 @@ def _blemishes(signs: Signs, flood: int) -> str:
         said.append(f"it writes to stdout what is no message ({signs.noise} lines)")
     if signs.drops:
         said.append(f"{len(signs.drops)} entries of its lists are unusable")
+    if signs.log_level:
+        said.append(f"it does not take the log level {signs.log_level}")
     return f", but {', '.join(said)}" if said else ""
 
 

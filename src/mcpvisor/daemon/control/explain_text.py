@@ -17,6 +17,7 @@ _DROPS_SHOWN: Final = 10
 _PLAIN_FIELDS: Final = (
     "catalog",
     "entry",
+    "limits",
     "why",
     "old",
     "new",
@@ -90,6 +91,8 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     yield _fact("restarts", str(server["restarts"]))
     if explanation["last_exit"]:
         yield _fact("last exit", explanation["last_exit"])
+    if server["limits_not_enforced"]:
+        yield _fact("limits", f"not enforced: {server['limits_not_enforced']}")
     offer = f"{server['tools']} tools, {server['resources']} resources, {server['prompts']} prompts"
     yield _fact("offers", offer + (" (last known, it is away)" if server["stale"] else ""))
     subscriptions = server["subscriptions"]

@@ -52,6 +52,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "handshake_seconds": status.handshake_seconds,
         "origin": status.origin,
         "shown_name": status.shown_name,
+        "limits_not_enforced": status.limits_not_enforced,
     }
 
 

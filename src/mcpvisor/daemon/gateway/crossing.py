@@ -11,11 +11,11 @@ JsonObject = dict[str, Any]
 
 LOG_LEVEL_META: Final = "io.modelcontextprotocol/logLevel"
 
-META_TO_SERVER: Final = frozenset({"traceparent", "tracestate", LOG_LEVEL_META})
-"""The only `_meta` keys of a client that reach a server.
+META_TO_SERVER: Final = frozenset({"traceparent", "tracestate"})
+"""The only `_meta` keys of a client that reach a server as they are.
 
 The W3C Trace Context identifies a request and nothing else. `baggage` and vendors' keys carry data of the client to whom it
-did not address them; a progress token is replaced by ours.
+did not address them; a progress token is replaced by ours, and the log level goes to servers that have one per request.
 """
 
 CAPABILITIES_TO_SERVER: Final[frozenset[str]] = frozenset()

@@ -40,7 +40,9 @@ class ServerDoor(Protocol):
         *,
         principal: Principal,
         on_progress: Callable[[JsonObject], None] | None = None,
+        on_log: Callable[[JsonObject], None] | None = None,
         client_capabilities: JsonObject | None = None,
+        log_level: str | None = None,
     ) -> JsonObject: ...
 
 
@@ -53,3 +55,5 @@ class ServerDoors(Protocol):
     def names(self) -> list[str]: ...
 
     def connection(self, name: str) -> ServerDoor: ...
+
+    def want_log_level(self, level: str | None) -> None: ...

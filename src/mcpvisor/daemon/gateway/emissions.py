@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
+import anyio.abc
 
 from mcpvisor.supervisor.errors import RequestFailed
 
@@ -23,37 +24,35 @@ class Emissions:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._queue: deque[tuple[str, JsonObject]] = deque(maxlen=BACKLOG)
-        self._filled = anyio.Event()
-        self._is_over = False
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._is_pumping = False
 
     def put(self, method: str, params: JsonObject) -> None:
         """Send a notification as soon as its turn has come; never waits."""
-        if not self._is_over:
-            self._queue.append((method, params))
-            self._filled.set()
+        if self._tasks is None:
+            return
+        self._queue.append((method, params))
+        if not self._is_pumping:
+            self._is_pumping = True
+            self._tasks.start_soon(self._pump)
 
     async def during(self, request: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
         """The request's result, once everything that came before it is sent. Raises RequestFailed."""
         result: JsonObject = {}
         failed: RequestFailed | None = None  # raised outside of the task group, which would wrap it
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pump)
+            self._tasks = tasks
             try:
                 result = await request()
             except RequestFailed as failure:
                 failed = failure
             finally:
-                self._is_over = True
-                self._filled.set()
+                self._tasks = None
         if failed is not None:
             raise failed
         return result
 
     async def _pump(self) -> None:
-        while True:
-            while self._queue:
-                await self._send(*self._queue.popleft())
-            if self._is_over:
-                return
-            self._filled = anyio.Event()
-            await self._filled.wait()
+        while self._queue:
+            await self._send(*self._queue.popleft())
+        self._is_pumping = False

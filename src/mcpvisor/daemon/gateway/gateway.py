@@ -90,7 +90,7 @@ class Gateway:
         self._listeners = open_listeners(self._settings.listen)
         try:
             async with anyio.create_task_group() as tasks:
-                self._sessions = sessions = Sessions(tasks, self._settings.limits, self._observer)
+                self._sessions = sessions = Sessions(tasks, self._settings.limits, self._observer, self._doors.want_log_level)
                 notices = Notices(self._doors.bus, self._catalogs, self._endpoints, sessions, self._taps)
                 tasks.start_soon(notices.run, self._server_removed)
                 web = WebServer(self._app(admission, sessions), self._settings.limits, self._refused)

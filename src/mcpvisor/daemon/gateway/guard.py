@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcpvisor.daemon.gateway.caller import Caller, set_caller
@@ -14,6 +16,7 @@ from mcpvisor.daemon.gateway.http_protocol import PEER_STATE
 from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
 from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.daemon.gateway.turns import Turns
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -23,7 +26,19 @@ MESSAGE_SCOPE: Final = "mcpvisor.message"
 
 _CLOSE: Final = {"connection": "close"}
 
+_STRANGERS: Final = ""
+"""Whose turn it is when it is nobody's whom we know: all of them share one."""
+
+DISCARD_BYTES: Final = 64 * 1024 * 1024
+DISCARD_SECONDS: Final = 2.0
+"""What is still read of a body that was refused. A connection that is closed with bytes unread is reset, and the refusal
+would be lost on its way."""
+
 Refused = Callable[[str], None]
+
+
+class ClientGone(Exception):
+    """The client went away in the middle of its request."""
 
 
 class BodyRefused(Exception):
@@ -56,6 +71,7 @@ class Guard:
         self._limits = limits
         self._refused = refused
         self._exchanges: Counter[str] = Counter()
+        self._turns = Turns()
         self._bodies = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,22 +80,27 @@ class Guard:
         headers = scope["headers"]
         if not self._is_host_ours(scope, [value for name, value in headers if name == b"host"]):
             self._refused("host")
+            await self._turns.take(_STRANGERS)
             await refuse(send, 421, "this host name is not served here; see gateway.hosts", headers=_CLOSE)
             return
         if any(name == b"origin" and value.decode("latin-1").lower() not in self._origins for name, value in headers):
             self._refused("origin")
+            await self._turns.take(_STRANGERS)
             await refuse(send, 403, "requests of web pages of this origin are not allowed; see gateway.origins")
             return
         if is_probe(scope):
+            await self._turns.take(_STRANGERS)
             await self._app(scope, receive, send)
             return
         try:
             principal = self._admission.principal(scope["state"].get(PEER_STATE), dict(headers))
         except NotAdmitted as error:
             self._refused("auth")
+            await self._turns.take(_STRANGERS)
             challenge = {"www-authenticate": 'Bearer realm="mcpvisor"'} if error.status == 401 else None
             await refuse(send, error.status, str(error), headers=challenge)
             return
+        await self._turns.take(principal)
         await self._within_share(principal, scope, receive, send)
 
     def _is_host_ours(self, scope: Scope, hosts: list[bytes]) -> bool:
@@ -115,19 +136,21 @@ class Guard:
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        try:
-            body = await self._read(scope, receive)
-            if body is None:
-                return  # the client has gone
-            scope[MESSAGE_SCOPE] = self._decode(body)
-        except BodyRefused as error:
-            self._refused(error.reason)
-            await refuse(send, error.status, str(error), code=error.code, headers=_CLOSE)
-            return
+        async with aclosing(_chunks(receive)) as chunks:
+            try:
+                body = await self._read(scope, chunks)
+                scope[MESSAGE_SCOPE] = self._decode(body)
+            except ClientGone:
+                return
+            except BodyRefused as error:
+                self._refused(error.reason)
+                await _discard(scope, chunks)
+                await refuse(send, error.status, str(error), code=error.code, headers=_CLOSE)
+                return
         await self._app(scope, _replay(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None where the client went away in between. Raises BodyRefused."""
+    async def _read(self, scope: Scope, chunks: AsyncIterator[bytes]) -> bytes:
+        """The whole body. Raises BodyRefused and ClientGone."""
         limit = self._limits.body_bytes
         too_large = BodyRefused(413, "size", f"the body is over the limit of {limit} bytes")
         for name, value in scope["headers"]:
@@ -135,23 +158,18 @@ class Guard:
                 raise BodyRefused(415, "size", "compressed bodies are not taken")
             if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > limit):
                 raise too_large
-        chunks: list[bytes] = []
+        parts: list[bytes] = []
         size = 0
         try:
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    return None
-                chunk = message.get("body", b"")
+            async for chunk in chunks:
                 size += len(chunk)
                 self._bodies += len(chunk)
                 if size > limit:
                     raise too_large
                 if self._bodies > self._limits.bodies_bytes:
                     raise BodyRefused(503, "rate", "too much is being sent at one time")
-                chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
+                parts.append(chunk)
+            return b"".join(parts)
         finally:
             self._bodies -= size
 
@@ -165,6 +183,32 @@ class Guard:
 def is_probe(scope: Scope) -> bool:
     """Whether a request asks for nothing but a probe's yes or no, which needs no credentials."""
     return scope["path"] in {"/livez", "/readyz", "/healthz"} and not scope["query_string"]
+
+
+async def _chunks(receive: Receive) -> AsyncGenerator[bytes]:
+    """The body as it comes. Raises ClientGone."""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientGone
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+
+
+async def _discard(scope: Scope, chunks: AsyncIterator[bytes]) -> None:
+    """Read on for a while, for nobody; a client that asked before it sends its body is told at once."""
+    if any(name == b"expect" for name, _ in scope["headers"]):
+        return
+    size = 0
+    try:
+        with anyio.move_on_after(DISCARD_SECONDS):
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > DISCARD_BYTES:
+                    return
+    except ClientGone:
+        return
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

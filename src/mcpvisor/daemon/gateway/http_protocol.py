@@ -13,14 +13,17 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from mcpvisor.daemon.peers import Peer, peer_of
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.daemon.peers import Peer, peer_of
 
 PEER_STATE: Final = "mcpvisor.peer"
 """Where a request's `scope["state"]` holds the `Peer` of a unix socket, or None."""
 
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+
+GIVEN_UP_SECONDS: Final = 1.0
+"""How long a connection that floods is left alone before it ends."""
 
 Refused = Callable[[str], None]
 """Takes the reason of a refusal."""
@@ -45,13 +48,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._unparsed = 0
         self._in_head = False
+        self._ended_here = False
+        self._given_up = False
+        self._is_refused = False
         self._deadline: asyncio.TimerHandle | None = None
         self._peer: Peer | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            self._refused("rate")
+            self._refuse("rate")
             transport.write(_FULL)
             transport.close()
             return
@@ -65,14 +71,19 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        if self._given_up:
+            self.transport.pause_reading()  # what was answered meanwhile has resumed it
+            return
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._arm(self._limits.head_seconds)  # bytes that begin no request must not hold a connection either
+        self._ended_here = False
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
+        # Where another request ended in this data, only some of it is of the head that is open: what comes next counts.
+        if self._in_head and not self._ended_here and not self.transport.is_closing():
             # The parser keeps a header to itself until it is whole, so what it holds is counted here.
             self._unparsed += len(data)
             if self._unparsed > self._limits.head_bytes:
-                self._refused("size")
+                self._refuse("size")
                 self.send_400_response("The head of the request is over the limit.")
 
     def timeout_keep_alive_handler(self) -> None:
@@ -83,6 +94,9 @@ class GuardedProtocol(HttpToolsProtocol):
             super().timeout_keep_alive_handler()
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= self._limits.pipelined:
+            self._give_up()
+            raise ValueError("too many requests before the answer to the first")
         super().on_message_begin()
         self._head_bytes = 0
         self._unparsed = 0
@@ -105,19 +119,39 @@ class GuardedProtocol(HttpToolsProtocol):
         names = [name for name, _ in self.headers]
         # RFC 9112, 6.3: two lengths in one message are how requests are smuggled past a proxy.
         if (b"transfer-encoding" in names and b"content-length" in names) or names.count(b"content-length") > 1:
-            self._refused("syntax")
+            self._refuse("syntax")
             raise ValueError("the length of the body is told twice")
         self._arm(self._limits.body_seconds)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        self._ended_here = True
         self._disarm()
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """See uvicorn; what its parser refuses is counted here, and a connection that is given up has its end before it."""
+        if self._given_up:
+            return
+        if not self._is_refused:
+            self._refuse("syntax")
+        super().send_400_response(msg)
+
+    def _refuse(self, reason: str) -> None:
+        self._is_refused = True
+        self._refused(reason)
+
+    def _give_up(self) -> None:
+        """Read no more, and end the connection in a while: at once it would only be opened again, and that costs us more."""
+        self._refuse("rate")
+        self._given_up = True
+        self.transport.pause_reading()
+        self.loop.call_later(GIVEN_UP_SECONDS, self.transport.abort)
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self._limits.head_bytes:
-            self._refused("size")
+            self._refuse("size")
             raise ValueError("the head of the request is over the limit")
 
     def _arm(self, seconds: float) -> None:
@@ -133,7 +167,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """The head or the body did not come in time. A request that is not answered yet is told so; then it ends."""
         if self.transport.is_closing():
             return
-        self._refused("slow")
+        self._refuse("slow")
         answered = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         if not answered and not self.pipeline:
             self.transport.write(_TOO_SLOW)

@@ -20,7 +20,11 @@ from mcpvisor.daemon.web import QuietServer, quiet_config
 
 UNIX_PREFIX: Final = "unix:"
 _KEY: Final = "gateway.listen"
-BACKLOG: Final = 128
+BACKLOG: Final = 1024
+"""Connections that wait in the kernel to be accepted."""
+
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections that are accepted in one turn of the loop."""
 
 CUT_SECONDS: Final = 1.0
 """After the grace: for the answers that sessions give when they are ended."""
@@ -105,11 +109,18 @@ class WebServer(QuietServer):
             quiet_config(
                 app,
                 partial(GuardedProtocol, limits=limits, refused=refused),
+                backlog=ACCEPTED_AT_ONCE,
                 timeout_keep_alive=limits.keep_alive_seconds,
                 timeout_graceful_shutdown=limits.grace_seconds + CUT_SECONDS,
             )
         )
         self.servers: list[asyncio.base_events.Server] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve. asyncio has one number for what it accepts in a turn and for what waits in the kernel."""
+        await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(BACKLOG)
 
     async def run_on(self, listeners: Iterable[Listener]) -> None:
         """Serve until `stop`; a cancellation cuts every connection at once."""

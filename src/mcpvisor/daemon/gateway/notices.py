@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import anyio
 
@@ -68,16 +68,16 @@ class Notices:
 
     def _tap(self, event: Event) -> None:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
-        if isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and self._taps:
+        if self._taps and _is_log_for_all(event):
             self._taps.deliver(event.server, named(event.server, event.params))
 
     def _take(self, event: Event) -> None:
         if isinstance(event, _CATALOG_EVENTS):
             self._stirred.set()
-        elif isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD:
+        elif _is_log_for_all(event):
             params = named(event.server, event.params)
             for session in self._sessions.all():
-                if session.endpoint.view in (None, event.server) and admits(session.log_level, params.get("level")):
+                if session.endpoint.view in (None, event.server) and admits(session.wish.level, params.get("level")):
                     session.outbox.log(MESSAGE_METHOD, params)
 
     async def _tell_changes(self) -> None:
@@ -96,3 +96,8 @@ class Notices:
                     session.outbox.list_changed(CHANGES[kind][0])
         if view in self._endpoints:
             await self._endpoints[view].tell(dict(CHANGES[kind] for kind in sorted(kinds)).values())
+
+
+def _is_log_for_all(event: Event) -> TypeGuard[ServerNotified]:
+    """Whether it is a log message of which nobody knows to whose request it belongs."""
+    return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not event.to_caller

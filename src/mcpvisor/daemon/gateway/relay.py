@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -15,27 +14,23 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from pydantic import ValidationError
 
-from mcpvisor.daemon.gateway import loglevels
+from mcpvisor.daemon.gateway.asking import ask
 from mcpvisor.daemon.gateway.caller import Caller, caller_of
 from mcpvisor.daemon.gateway.catalog import Listed
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.crossing import (
-    LOG_LEVEL_META,
-    capabilities_to_server,
     failure_data,
     params_to_server,
     rejected,
     result_to_client,
     with_cache_hints,
 )
-from mcpvisor.daemon.gateway.doors import ServerDoor, ServerDoors
-from mcpvisor.daemon.gateway.emissions import Emissions
+from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import LISTS, Lists
 from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
-from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern, notify_within
+from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
-from mcpvisor.supervisor.principal import Principal
 
 JsonObject = dict[str, Any]
 Answer = Callable[[Context, Mapping[str, Any]], Awaitable[JsonObject]]
@@ -145,7 +140,7 @@ class Relay:
     async def _set_level(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
         session = _caller(ctx).session
         assert session is not None  # the era without sessions has no such method: validation has refused it
-        session.log_level = params["level"]
+        session.wish.change(params["level"])
         return {}
 
     async def _listen(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -182,10 +177,9 @@ class Relay:
 
     async def _forward(self, ctx: Context, server: str, params: JsonObject) -> JsonObject:
         """The server's result in the client's era. Raises MCPError with what became of the request."""
-        caller = _caller(ctx)
         try:
             door = self._doors.connection(server)
-            result = await self._through(door, server, ctx, params, caller)
+            result = await ask(door, server, ctx, params, _caller(ctx), self._taps)
             from_modern = door.era == "modern"
             if from_modern and result.get("resultType", "complete") != "complete":
                 raise RequestFailed(
@@ -199,33 +193,6 @@ class Relay:
         except RequestFailed as failure:
             raise _error(server, failure) from failure
         return result_to_client(ctx.method, result, modern=is_modern(ctx), from_modern=from_modern)
-
-    async def _through(self, door: ServerDoor, server: str, ctx: Context, params: JsonObject, caller: Caller) -> JsonObject:
-        """Ask the server, and send what it says before its result on the stream of this request."""
-        declared = ctx.session.client_capabilities
-        request = partial(
-            door.request,
-            ctx.method,
-            params,
-            principal=Principal(caller.principal, caller.session.id if caller.session else None),
-            client_capabilities=capabilities_to_server(declared.model_dump(by_alias=True) if declared else None),
-        )
-        meta = (ctx.params or {}).get("_meta") or {}
-        token = meta.get("progressToken")
-        level = meta.get(LOG_LEVEL_META) if is_modern(ctx) else None
-        if token is None and level is None:
-            return await request()
-        emissions = Emissions(partial(notify_within, ctx))
-        with ExitStack() as taps:
-            if level is not None:
-                taps.enter_context(self._taps.tap(server, level, partial(emissions.put, loglevels.MESSAGE_METHOD)))
-            if token is None:
-                return await emissions.during(request)
-
-            def on_progress(progress: JsonObject) -> None:
-                emissions.put("notifications/progress", {**progress, "progressToken": token})
-
-            return await emissions.during(partial(request, on_progress=on_progress))
 
 
 def _caller(ctx: Context) -> Caller:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from mcpvisor.daemon.gateway.caller import caller_of
 from mcpvisor.daemon.gateway.endpoint import Endpoint
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
-from mcpvisor.daemon.gateway.loglevels import DEFAULT_LEVEL
+from mcpvisor.daemon.gateway.loglevels import LevelWishes, SessionWish, Want
 from mcpvisor.daemon.gateway.observer import GatewayObserver
 from mcpvisor.daemon.gateway.outbox import Outbox
 from mcpvisor.daemon.gateway.replies import refuse
@@ -31,13 +31,13 @@ _SESSION_HEADER: Final = SESSION_HEADER.encode()
 class Session:
     """One client's session on one endpoint."""
 
-    def __init__(self, principal: str, endpoint: Endpoint, idle_seconds: float) -> None:
+    def __init__(self, principal: str, endpoint: Endpoint, idle_seconds: float, wish: SessionWish) -> None:
         self.id = secrets.token_urlsafe(24)
         self.principal = principal
         self.endpoint = endpoint
         self.transport = SessionTransport(self.id, idle_timeout=idle_seconds)
         self.outbox = Outbox()
-        self.log_level: str = DEFAULT_LEVEL
+        self.wish = wish
         self.seen: dict[CatalogKind, str] = {}
         """The stamp of each list as this client last read it to its end: it is not told of what it has seen."""
         self.has_listed = False
@@ -50,12 +50,15 @@ class Session:
 class Sessions:
     """The table of sessions, by principal and id: to everybody else an id does not exist."""
 
-    def __init__(self, tasks: anyio.abc.TaskGroup, limits: GatewayLimits, observer: GatewayObserver) -> None:
+    def __init__(
+        self, tasks: anyio.abc.TaskGroup, limits: GatewayLimits, observer: GatewayObserver, want_log_level: Want
+    ) -> None:
         self._tasks = tasks
         self._limits = limits
         self._observer = observer
         self._open: dict[tuple[str, str], Session] = {}
         self._per_principal: Counter[str] = Counter()
+        self._wishes = LevelWishes(want_log_level)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -92,6 +95,7 @@ class Sessions:
         self._per_principal[session.principal] -= 1
         if not self._per_principal[session.principal]:
             del self._per_principal[session.principal]
+        session.wish.end()
         self._observer.session_closed(LEGACY)
         if not session.transport.is_terminated:
             with anyio.CancelScope(shield=True):
@@ -123,7 +127,7 @@ class Sessions:
                 await self.end(session)
 
     def _admit(self, principal: str, endpoint: Endpoint) -> Session:
-        session = Session(principal, endpoint, self._limits.session_idle_seconds)
+        session = Session(principal, endpoint, self._limits.session_idle_seconds, self._wishes.open())
         self._open[principal, session.id] = session
         self._per_principal[principal] += 1
         self._observer.session_opened(LEGACY)

@@ -30,6 +30,8 @@ class GatewayLimits:
     """All bodies that are being read at one time."""
     keep_alive_seconds: float = 75.0
     connections: int = 2048
+    pipelined: int = 4
+    """Requests on one connection that wait for the answer to one before them; more close the connection."""
     exchanges_per_principal: int = 512
     """HTTP requests without a complete answer, open streams included."""
     sessions: int = 4096

@@ -17,6 +17,7 @@ CPU_PERIOD: Final = 100_000
 
 _LEAST_QUOTA: Final = 1000
 _ADOPTIONS: Final = 10
+_LEFT_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class ServerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Enclosure:
-    """What became of a wish for limits: the group, None where there is none, and the limits that do not hold, with the reason."""
+    """What became of a wish for limits: the group, None where there is none, and which limits do not hold, for which reason."""
 
     group: ServerGroup | None
     lacking: tuple[str, ...] = ()
@@ -100,7 +101,7 @@ def enclose(subtree: Subtree, marker: Marker, limits: ResourceLimits) -> Enclosu
     folder = subtree.path / f"{marker.server}-{marker.generation}"
     try:
         if folder.exists():  # of a server of the same name that was removed, and had something that hung in the kernel
-            empty(folder)
+            empty(folder, _LEFT_SECONDS)
         folder.mkdir()
     except OSError as error:
         return Enclosure(None, _limits_of(settings), f"the control group {folder} cannot be made: {error.strerror}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 LEAF: Final = "supervisor"
-"""The group that we move into ourselves: where controllers are enabled for the groups below, processes may be in leaves only."""
+"""The group that we move into ourselves: where controllers are enabled for groups below, processes may be in leaves only."""
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 """The controllers that our limits need."""
@@ -85,12 +85,12 @@ def group_folder(groups: str, mounts: str) -> Path:
     raise NotDelegated(f"our control group {own} is not below what is mounted")
 
 
-def empty(folder: Path) -> bool:
+def empty(folder: Path, seconds: float = EMPTY_SECONDS) -> bool:
     """Kill whatever is in a group or below it, and take the group away; false where something hangs in the kernel.
 
-    Blocks until the processes are gone, `EMPTY_SECONDS` at most.
+    Blocks until the processes are gone, `seconds` at most.
     """
-    deadline = time.monotonic() + EMPTY_SECONDS
+    deadline = time.monotonic() + seconds
     while not _is_taken_away(folder):
         kill_all(folder)
         if time.monotonic() > deadline:
@@ -127,7 +127,9 @@ def _demand_own(folder: Path) -> None:
     if not folder.is_dir():
         raise NotDelegated(f"our control group {folder} is not there")
     if not (folder / "cgroup.type").exists():
-        raise NotDelegated("we are in the root of all control groups, which is nobody's own; Delegate=yes in a unit gives us ours")
+        raise NotDelegated(
+            "we are in the root of all control groups, which is nobody's own; Delegate=yes in a unit gives us ours"
+        )
     if not _is_handed_over(folder):
         raise NotDelegated(f"the control group {folder} was not delegated to us; Delegate=yes in the unit does that")
     if not all(os.access(path, os.W_OK) for path in (folder, folder / "cgroup.procs", folder / "cgroup.subtree_control")):
@@ -140,7 +142,7 @@ def _demand_own(folder: Path) -> None:
 def _is_handed_over(folder: Path) -> bool:
     of_user = os.geteuid() != 0 and folder.stat().st_uid == os.geteuid()
     # The root of a namespace that is not the root of all: a container's own.
-    of_container = Path("/proc/self/cgroup").read_text().splitlines()[-1] == "0::/"
+    of_container = "0::/" in Path("/proc/self/cgroup").read_text().splitlines()
     return of_user or of_container or _is_marked(folder)
 
 

@@ -38,9 +38,10 @@ async def end_process(
     """End a server and everything it has started; returns how it ended, None where even SIGKILL did not end it in time.
 
     Stdin is closed, then after `graces.stdin` seconds the group gets SIGTERM, then after `graces.term` seconds SIGKILL. On
-    every end, also one of the server's own making, what is left of its group and session, and whatever carries the mark in
-    a session of its own, is killed. `meanwhile` are run until the process is gone, to keep its pipes from filling up;
-    `at_last` is called before the pipes are closed. Cannot be cancelled; takes the graces and `KILL_SECONDS` at most.
+    every end, also one of the server's own making, what is left of its control group, of its group and session, and whatever
+    carries the mark in a session of its own, is killed; then the control group is taken away. `meanwhile` are run until the
+    process is gone, to keep its pipes from filling up; `at_last` is called before the pipes are closed. Cannot be cancelled;
+    takes the graces and `KILL_SECONDS` at most.
     """
     ended: ProcessExit | None = None
     with anyio.CancelScope(shield=True):
@@ -75,8 +76,14 @@ async def _sweep(process: ServerProcess, marker: Marker) -> list[int]:
     except LookupError:
         limiter = anyio.CapacityLimiter(SWEEPS_AT_ONCE)
         _limiter.set(limiter)
-    sweep = partial(kill_marked, marker.instance, marker.label, process.session)
+    sweep = partial(_kill_rest, process, marker)
     return await anyio.to_thread.run_sync(sweep, limiter=limiter)
+
+
+def _kill_rest(process: ServerProcess, marker: Marker) -> list[int]:
+    if process.group is not None:
+        process.group.empty()
+    return kill_marked(marker.instance, marker.label, process.session)
 
 
 async def _reap_orphans(group: int, pids: list[int]) -> None:

@@ -24,9 +24,12 @@ exec "$@"
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHELLS_OWN: Final = frozenset(
-    ("BASHOPTS", "BASH_ENV", "ENV", "EUID", "IFS", "LINENO", "OLDPWD", "OPTARG", "OPTERR", "OPTIND", "POSIXLY_CORRECT")
-    + ("PPID", "PS1", "PS2", "PS4", "PWD", "SHELLOPTS", "SHLVL", "UID", "_")
+    (
+        *("BASHOPTS", "BASH_ENV", "ENV", "EUID", "IFS", "LINENO", "OLDPWD", "OPTARG", "OPTERR", "OPTIND", "POSIXLY_CORRECT"),
+        *("PPID", "PS1", "PS2", "PS4", "PWD", "SHELLOPTS", "SHLVL", "UID", "_"),
+    )
 )
+"""Variables that one shell or another sets, reads or refuses."""
 
 
 def through_shell(

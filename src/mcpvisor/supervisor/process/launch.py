@@ -20,7 +20,9 @@ from typing import IO, Final, NoReturn
 
 import anyio
 
+from mcpvisor.supervisor.process.cgroup import ServerGroup
 from mcpvisor.supervisor.process.diagnosis import explain_failure
+from mcpvisor.supervisor.process.entering import through_shell
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import ResourceLimits, StdioLaunch
 from mcpvisor.supervisor.transports.wire import OpenFailed, WireEnd
@@ -33,17 +35,21 @@ SOFT_FILES: Final = 1024
 class ProcessExit:
     """How a process ended: exactly one of `exit_code` and `signal` is set. `seconds` is how long it lived.
 
-    Both are None where another part of this program has reaped the process, and so knows alone.
+    Both are None where another part of this program has reaped the process, and so knows alone. `why` is the kernel's reason
+    where it has killed the process for want of memory, in a clause; else empty.
     """
 
     pid: int
     exit_code: int | None
     signal: int | None
     seconds: float
+    why: str = ""
 
     def __str__(self) -> str:
         if self.exit_code is None and self.signal is None:
             return f"ended after {self.seconds:.1f} s, and its exit status was taken by another part of this program"
+        if self.why:
+            return f"killed by the kernel after {self.seconds:.1f} s: {self.why}"
         if self.signal is None:
             return f"exited with code {self.exit_code} after {self.seconds:.1f} s"
         try:
@@ -56,13 +62,15 @@ class ProcessExit:
 class ServerProcess:
     """A running server. Its number stays taken until `reap`, so that signals can never reach a stranger."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], pidfd: int) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], pidfd: int, group: ServerGroup | None = None) -> None:
         assert popen.stdin is not None
         assert popen.stdout is not None
         assert popen.stderr is not None
         self._popen = popen
         self._pidfd = pidfd
         self._stdin: IO[bytes] = popen.stdin
+        self.group = group
+        """The control group that it and all it starts are in, None where there are none."""
         self._started = time.monotonic()
         self.pid = popen.pid
         self.stdin_fd = popen.stdin.fileno()
@@ -101,7 +109,8 @@ class ServerProcess:
 
     def _ended(self, exit_code: int | None, number: int | None) -> ProcessExit:
         seconds = time.monotonic() - self._started
-        return ProcessExit(pid=self.pid, exit_code=exit_code, signal=number, seconds=seconds)
+        why = self.group.why_killed() if self.group is not None and number == signal.SIGKILL else ""
+        return ProcessExit(pid=self.pid, exit_code=exit_code, signal=number, seconds=seconds, why=why)
 
     @property
     def session(self) -> int | None:
@@ -127,8 +136,8 @@ class ServerProcess:
         os.close(self._pidfd)
 
 
-def launch(spec: StdioLaunch, environment: Mapping[str, str]) -> ServerProcess:
-    """Start a server in a session and group of its own. Blocks for fork and exec, under a millisecond.
+def launch(spec: StdioLaunch, environment: Mapping[str, str], group: ServerGroup | None = None) -> ServerProcess:
+    """Start a server in a session and group of its own, and in its control group. Blocks for fork and exec, below 1 ms.
 
     Raises OpenFailed with `no_such_program`, `permission` or `bad_cwd` where the entry has to be edited, with
     `connect_failed` where the machine has no room at the moment.
@@ -137,10 +146,11 @@ def launch(spec: StdioLaunch, environment: Mapping[str, str]) -> ServerProcess:
         _refuse("bad_cwd", f"cwd {spec.cwd!r} is no folder that can be entered: edit the key `cwd`")
     program = reveal(spec.command)
     arguments = [program, *(reveal(argument) for argument in spec.args)]
+    entering = through_shell(group.entrance, arguments, environment, spec.cwd) if group is not None else None
     try:
         with _ordinary_signals():
             popen = subprocess.Popen(
-                arguments,
+                entering or arguments,
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -152,13 +162,15 @@ def launch(spec: StdioLaunch, environment: Mapping[str, str]) -> ServerProcess:
     except (OSError, ValueError) as error:
         raise OpenFailed(explain_failure(spec, environment.get("PATH", ""), error)) from error
     try:
+        if group is not None and entering is None:
+            group.adopt(popen.pid)
         pidfd = os.pidfd_open(popen.pid)
     except OSError as error:
         popen.kill()
         popen.communicate()
-        raise OpenFailed(WireEnd(cause="connect_failed", detail=f"the process cannot be watched: {error}")) from error
+        raise OpenFailed(WireEnd(cause="connect_failed", detail=f"the process cannot be held: {error}")) from error
     _limit(popen.pid, spec.limits)
-    return ServerProcess(popen, pidfd)
+    return ServerProcess(popen, pidfd, group)
 
 
 def _refuse(cause: str, detail: str) -> NoReturn:
@@ -168,8 +180,8 @@ def _refuse(cause: str, detail: str) -> NoReturn:
 def _limit(pid: int, limits: ResourceLimits) -> None:
     """Set what the kernel can hold one process to.
 
-    Memory, tasks and cpu of a whole tree are the business of cgroups: an address-space limit breaks runtimes that reserve
-    much and use little, and a task limit counts the processes of the user, not of the server.
+    Memory, tasks and cpu of a whole tree are the business of its control group: an address-space limit breaks runtimes that
+    reserve much and use little, and a task limit counts the processes of the user, not of the server.
     """
     # Set on the running child: a preexec function is unsafe beside threads, and would make the fork copy our page tables.
     with suppress(ProcessLookupError, PermissionError):  # it ended already, or has other rights than we

@@ -24,5 +24,6 @@ def open_wire(opening: Opening) -> AbstractAsyncContextManager[Wire]:
             graces=spec.stop,
             max_message=spec.max_message,
             processes=opening.processes,
+            subtree=opening.subtree,
         )
     return open_http(spec, opening.hooks, transport=HttpTransport.SSE if opening.only_sse else None)

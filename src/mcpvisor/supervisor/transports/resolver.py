@@ -19,7 +19,8 @@ LOOKUP_SECONDS: Final = 5.0
 FRESH_SECONDS: Final = 5.0
 """How long an answer is used without asking again: one burst of connections makes one lookup."""
 
-WORKERS: Final = 4
+WORKERS: Final = 64
+"""Threads at most: one for each host whose lookup hangs, so that the others' lookups find one free."""
 _IDLE_SECONDS: Final = 30.0
 
 Lookup = Callable[[str], list[str]]
@@ -46,7 +47,7 @@ class _Flight:
 class Resolver:
     """Looks up host names without ever blocking a loop.
 
-    A lookup that hangs holds one of a few threads until the system gives up on it, and no caller for longer than
+    A lookup that hangs holds one of `workers` threads until the system gives up on it, and no caller for longer than
     `deadline` seconds. Meant to be shared by all servers of a process; every method may be called from any loop.
     """
 

@@ -14,6 +14,8 @@ import anyio.lowlevel
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.opening import ProcessHooks
+from mcpvisor.supervisor.process.cgroup import enclose
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.ending import end_process
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
@@ -23,8 +25,7 @@ from mcpvisor.supervisor.transports.codec import Unreadable, encode
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.lines import LineSplitter, Overlong
 from mcpvisor.supervisor.transports.outgoing import InputClosed, Outgoing, QueueFull
-from mcpvisor.supervisor.transports.wire import Wire, WireEnd
-
+from mcpvisor.supervisor.transports.wire import OpenFailed, Wire, WireEnd
 
 DRAIN_SECONDS: Final = 0.2
 """How long after the exit what the server has written may still come in, where another process holds its stdout."""
@@ -229,14 +230,23 @@ async def open_stdio(
     graces: StopGraces,
     max_message: int,
     processes: ProcessHooks,
+    subtree: Subtree = NOT_TAKEN,
 ) -> AsyncGenerator[StdioWire]:
     """A wire to a server started for it; `run` has to be running for it to carry anything. Raises OpenFailed.
 
     On leaving the server and all it has started are ended for certain, in the graces and a few seconds at most.
     """
-    process = launch(target, child_environment(target, marker, os.environ))
+    enclosure = enclose(subtree, marker, target.limits)
+    try:
+        process = launch(target, child_environment(target, marker, os.environ), enclosure.group)
+    except OpenFailed:
+        if enclosure.group is not None:
+            enclosure.group.empty()
+        raise
     wire = StdioWire(process, hooks, ring, max_message=max_message)
     processes.process_started(process.pid)
+    if enclosure.lacking:
+        processes.limits_not_enforced(enclosure.lacking, enclosure.why)
     try:
         yield wire
     finally:
@@ -250,5 +260,10 @@ async def open_stdio(
             processes.process_stuck(process.pid)
         else:
             processes.process_ended(
-                ended.pid, exit_code=ended.exit_code, signal=ended.signal, seconds=ended.seconds, wanted=wanted
+                ended.pid,
+                exit_code=ended.exit_code,
+                signal=ended.signal,
+                seconds=ended.seconds,
+                wanted=wanted,
+                why=ended.why,
             )

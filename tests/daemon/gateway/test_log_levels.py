@@ -1,0 +1,202 @@
+"""Log levels and log messages on their whole way: clients of both eras, the gateway, the supervisor, a server on the SDK."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from tests.daemon.gateway.puppet import until
+from tests.supervisor.transports.http_rig import puppet
+
+from mcpvisor.daemon.gateway.gateway import Gateway
+from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.supervisor.spec import Era, HttpTarget, ServerSpec, StdioLaunch
+from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.supervisor import Order, Supervisor
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
+
+LEGACY, MODERN = "legacy", "2026-07-28"
+
+
+@pytest.fixture
+def http_url() -> Iterator[str]:
+    with puppet("sdk_logging.py", "http") as served:
+        yield served.url
+
+
+@pytest.fixture(params=["stdio", "http"])
+def target(request: pytest.FixtureRequest, servers: Path) -> StdioLaunch | HttpTarget:
+    if request.param == "http":
+        return HttpTarget(url=request.getfixturevalue("http_url"))
+    return StdioLaunch(command=sys.executable, args=(str(servers / "sdk_logging.py"),))
+
+
+class Heard:
+    """A client and what it was sent of the servers' log."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str | None, Any]] = []
+        self.client: Client
+
+    async def take(self, params: Any) -> None:
+        self.lines.append((params.level, params.logger, params.data))
+
+    @property
+    def texts(self) -> list[Any]:
+        return [data for _, _, data in self.lines]
+
+    async def work(self, text: str) -> None:
+        await self.client.call_tool("puppet__work", {"text": text})
+
+    async def state(self) -> dict[str, Any]:
+        return json.loads((await self.client.call_tool("puppet__state", {})).content[0].text)
+
+
+class Way:
+    """A supervised server behind a gateway."""
+
+    def __init__(self, gateway: Gateway, supervisor: Supervisor) -> None:
+        self.gateway = gateway
+        self.supervisor = supervisor
+
+    @asynccontextmanager
+    async def client(self, era: str, level: Any = None) -> AsyncIterator[Heard]:
+        heard = Heard()
+        asks = {"log_level": level} if era == MODERN else {}
+        url = f"{self.gateway.addresses[0]}/mcp"
+        async with Client(url, mode=era, logging_callback=heard.take, **asks) as heard.client:
+            if era == LEGACY and level is not None:
+                await heard.client.set_logging_level(level)
+            yield heard
+
+
+@asynccontextmanager
+async def way(target: StdioLaunch | HttpTarget, era: Era, tmp_path: Path) -> AsyncIterator[Way]:
+    settings = GatewaySettings(listen=("127.0.0.1:0",), auth="open", state_dir=tmp_path, first_list_wait=20)
+    async with Supervisor() as supervisor:
+        await supervisor.apply([ServerSpec(name="puppet", target=target, era=era)])
+        with anyio.fail_after(20):
+            await supervisor.wait_until("puppet", lambda status: status.state is State.READY)
+        async with Gateway(supervisor, settings, instance=supervisor.instance, health=lambda *_: (200, "ok")) as gateway:
+            yield Way(gateway, supervisor)
+
+
+async def asked(client: Heard, condition: Callable[[list[str]], bool]) -> list[str]:
+    """The levels that the server was asked for, once they are as they should be."""
+    with anyio.fail_after(5):
+        while not condition(levels := (await client.state())["asked"]):
+            await anyio.sleep(0.02)
+    return levels
+
+
+async def test_a_level_reaches_a_server_of_the_older_era(target: Any, tmp_path: Path):
+    """Nobody's level: nothing is sent. The most verbose of all sessions is asked for, and less again when that one ends."""
+    async with way(target, Era.LEGACY, tmp_path) as to, to.client(LEGACY) as silent:
+        before = (await silent.state())["asked"]
+        async with to.client(LEGACY, "warning") as quiet:
+            # who never asked gets `info`, and must not lose it to the wish for less
+            first = await asked(silent, lambda levels: len(levels) == 1)
+            async with to.client(LEGACY, "debug") as loud:
+                second = await asked(silent, lambda levels: len(levels) == 2)
+                await loud.work("one")
+                await until(lambda: len(loud.texts) == 3)
+            third = await asked(silent, lambda levels: len(levels) == 3)
+
+    assert ([], ["info"], ["info", "debug"], ["info", "debug", "info"]) == (before, first, second, third)
+    assert [("debug", "puppet", "one debug"), ("info", "puppet", "one info"), ("error", "puppet", "one error")] == sorted(
+        loud.lines, key=lambda line: ["debug", "info", "error"].index(line[0])
+    )
+    assert {"one debug", "one info"}.isdisjoint(quiet.texts)
+
+
+async def test_a_new_session_is_brought_to_the_level(servers: Path, tmp_path: Path):
+    """A server that was started anew has the level that clients want before it is ready."""
+    launch = StdioLaunch(command=sys.executable, args=(str(servers / "sdk_logging.py"),))
+    async with way(launch, Era.LEGACY, tmp_path) as to, to.client(LEGACY, "debug") as client:
+        await asked(client, lambda levels: levels == ["debug"])
+        await to.supervisor.order("puppet", Order.RESTART, who="test")
+        with anyio.fail_after(20):
+            await to.supervisor.wait_until("puppet", lambda s: s.generation == 2 and s.state is State.READY)
+        after = (await client.state())["asked"]
+
+    assert ["debug"] == after
+
+
+async def test_a_server_of_the_newer_era_is_asked_with_each_request(target: Any, tmp_path: Path):
+    """Each call carries the level of the client that makes it, whatever its era; without a level nothing is logged."""
+    async with (
+        way(target, Era.MODERN, tmp_path) as to,
+        to.client(LEGACY, "debug") as session,
+        to.client(LEGACY) as unasked,
+        to.client(MODERN, "info") as modern,
+        to.client(MODERN) as silent,
+    ):
+        await session.work("a")
+        await unasked.work("b")
+        await modern.work("c")
+        await silent.work("d")
+        await until(lambda: len(session.texts) >= 3 and len(modern.texts) >= 2)
+        state = await silent.state()
+
+    assert {"asked": [], "per_request": ["debug", None, "info", None]} == state
+    assert ["a debug", "a error", "a info"] == sorted(text for text in session.texts if text.startswith("a"))
+    assert ["c error", "c info"] == sorted(modern.texts)
+    assert [] == silent.lines
+    assert not [text for text in unasked.texts if text.startswith("b")]
+
+
+@pytest.mark.parametrize("server_era", [Era.LEGACY, Era.MODERN])
+@pytest.mark.parametrize("caller", [LEGACY, MODERN])
+async def test_what_a_call_logs_is_its_callers(http_url: str, tmp_path: Path, server_era: Era, caller: str):
+    """Over HTTP a message within the answer to a call reaches the one client that made it."""
+    async with (
+        way(HttpTarget(url=http_url), server_era, tmp_path) as to,
+        to.client(LEGACY, "debug") as session,
+        to.client(caller, "debug") as client,
+    ):
+        await asked(session, lambda levels: server_era is Era.MODERN or levels == ["debug"])
+        await client.work("mine")
+        await until(lambda: len(client.texts) == 3)
+        await session.work("other")
+        await until(lambda: len(session.texts) == 3)
+
+    assert {"mine debug", "mine info", "mine error"} == set(client.texts)
+    assert {"other debug", "other info", "other error"} == set(session.texts)
+
+
+async def test_a_client_that_asked_for_no_log_gets_none(http_url: str, tmp_path: Path):
+    """A client of 2026-07-28 without a level is spared what its call makes a server of the older era log, and so are others."""
+    async with (
+        way(HttpTarget(url=http_url), Era.LEGACY, tmp_path) as to,
+        to.client(LEGACY, "debug") as session,
+        to.client(MODERN) as silent,
+    ):
+        await asked(session, lambda levels: levels == ["debug"])
+        await silent.work("unheard")
+        await session.work("heard")
+        await until(lambda: len(session.texts) == 3)
+
+    assert [] == silent.lines
+    assert {"heard debug", "heard info", "heard error"} == set(session.texts)
+
+
+async def test_what_belongs_to_no_call_reaches_all_sessions(target: Any, tmp_path: Path):
+    """A message on the server's own stream, or on stdio where nobody can tell, reaches every session that admits it."""
+    async with (
+        way(target, Era.LEGACY, tmp_path) as to,
+        to.client(LEGACY) as one,
+        to.client(LEGACY, "critical") as other,
+        to.client(LEGACY, "error") as third,
+    ):
+        await one.client.call_tool("puppet__aside", {"text": "for all"})
+        await until(lambda: bool(one.texts and third.texts))
+
+    assert ([("error", "puppet", "for all")], [], ["for all"]) == (one.lines, other.texts, third.texts)
