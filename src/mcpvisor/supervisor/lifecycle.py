@@ -10,11 +10,29 @@ What is wanted is stored beside what is; a command of an operator only edits wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from mcpvisor.supervisor.backoff import Jitter, RestartHistory, delay_before
+from mcpvisor.supervisor.lifecycle_messages import (
+    Closed,
+    Command,
+    Ended,
+    Impaired,
+    Input,
+    Launched,
+    Moved,
+    Negotiated,
+    Open,
+    Opened,
+    RestartOrdered,
+    Restored,
+    Retire,
+    SpecChanged,
+    TimePassed,
+    Wanted,
+    WantedSet,
+    Woken,
+)
 from mcpvisor.supervisor.spec import RestartRule, ServerSpec
 from mcpvisor.supervisor.states import STARTING, State
 
@@ -32,141 +50,6 @@ STILL_MOVING: Final = 5.0
 STOP_SLACK: Final = 10.0
 """Seconds beyond the stop ladder after which a generation that does not close is reported, not waited for."""
 
-
-class Wanted(StrEnum):
-    """The goal of one server."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"
-    DISABLED = "disabled"
-
-
-@dataclass(frozen=True, slots=True)
-class WantedSet:
-    """Somebody set the goal; `reason` is shown while the server is at rest."""
-
-    wanted: Wanted
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SpecChanged:
-    """A new spec; `restart` when the session that stands cannot serve it."""
-
-    spec: ServerSpec
-    restart: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RestartOrdered:
-    """An operator wants a fresh generation now."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """The generation got its place in the queue of starts: its time to start runs from now."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The wire stands; the handshake begins."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Negotiated:
-    """The handshake is done; calls are admitted."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """Everything is restored, or all but what `lacking` names."""
-
-    generation: int
-    lacking: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Impaired:
-    """Something besides calls does not work (`lacking`), or works again (empty)."""
-
-    generation: int
-    lacking: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The generation serves nothing any more. `cause` and `detail` are those of its wire's end.
-
-    `served` is whether it had answered a request of a caller.
-    """
-
-    generation: int
-    cause: str
-    detail: str
-    served: bool = False
-    exit_code: int | None = None
-    retry_after_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The generation is gone entirely: its process reaped, its task left."""
-
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Woken:
-    """Somebody wants to call a server that is away."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimePassed:
-    """The deadline that `Lifecycle.deadline` named has come; `stderr_at` is when the server last wrote to its stderr."""
-
-    stderr_at: float | None = None
-
-
-Input = (
-    WantedSet | SpecChanged | RestartOrdered | Launched | Opened | Negotiated | Restored | Impaired | Ended | Closed
-    | Woken | TimePassed
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Start this generation; `reason` is of `ServerRestarted`'s closed set, or `start` for the first."""
-
-    generation: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retire:
-    """Let this generation finish its calls for at most `drain` seconds, then close it."""
-
-    generation: int
-    drain: float
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """The state or its reason changed."""
-
-    old: State
-    new: State
-    reason: str
-
-
-Command = Open | Retire | Moved
 
 _COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
 """Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""

@@ -25,7 +25,7 @@ from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import Event
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
-from mcpvisor.supervisor.lifecycle import Wanted
+from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
 from mcpvisor.supervisor.opening import Opener

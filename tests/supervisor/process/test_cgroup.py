@@ -279,7 +279,7 @@ LIMITED = {
     ),
     "cpu": (
         ResourceLimits(cpu=0.5),
-        "[0 for _ in iter(lambda: time.perf_counter() - began < 1, False)]; exit(time.process_time() < 0.75)",
+        "[0 for _ in iter(lambda: time.perf_counter() - began < 1, False)]; exit(time.process_time() - used < 0.75)",
         1,
         None,
     ),
@@ -296,7 +296,10 @@ async def test_a_limit_holds_where_its_controller_is_and_is_named_where_it_is_no
     controllers = frozenset((group / "cgroup.subtree_control").read_text().split())
     limits, code, exit_code, number = LIMITED[limit]
     enclosure = enclose(Subtree(path=group, controllers=controllers), MARK, limits)
-    spec = StdioLaunch(command=sys.executable, args=("-c", f"import threading, time; began = time.perf_counter(); {code}"))
+    spec = StdioLaunch(
+        command=sys.executable,
+        args=("-c", f"import threading, time; began, used = time.perf_counter(), time.process_time(); {code}"),
+    )
     with anyio.fail_after(20):
         process = launch(spec, ENVIRONMENT, enclosure.group)
         known = await process.wait()

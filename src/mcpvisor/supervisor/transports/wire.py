@@ -160,16 +160,16 @@ class Wire(ABC):
     async def _pump(self) -> None:
         """Read until the wire is at its end, then call `finish`."""
 
-    def negotiated(self, protocol_version: str, *, modern: bool) -> None:
+    def negotiated(self, protocol_version: str, *, modern: bool) -> None:  # noqa: B027 - most wires need not know
         """The handshake is done; a wire that sends the version with each request learns it here."""
 
     # The SDK's Dispatcher protocol; `mcpvisor.supervisor.sdk` has the contract test.
 
     async def run(
         self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
+        on_request: OnRequest,  # noqa: ARG002 - the SDK's protocol names it; see below
+        on_notify: OnNotify,  # noqa: ARG002 - as above
+        on_notify_intercept: OnNotifyIntercept | None = None,  # noqa: ARG002 - as above
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -205,7 +205,12 @@ class Wire(ABC):
         except RequestFailed as failure:
             raise MCPError(failure.code, failure.message, failure.data) from failure
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,  # noqa: ARG002 - as the SDK's protocol names it
+    ) -> None:
         """Send a notification; one that cannot be written is dropped."""
         message: JsonObject = {"jsonrpc": "2.0", "method": method}
         if params is not None:

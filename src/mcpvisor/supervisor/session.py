@@ -1,0 +1,192 @@
+"""Owns one session that stands: the requests on it, what keeps it in step with its server, and what of that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import anyio
+
+from mcpvisor.supervisor import sdk
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
+from mcpvisor.supervisor.probing import Prober
+from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
+from mcpvisor.supervisor.transports.wire import Wire, WireEnd
+
+JsonObject = dict[str, Any]
+
+
+class ProbeReport(Protocol):
+    """Who is told of the probes of a server."""
+
+    def probe_answered(self, seconds: float) -> None:
+        """A probe was answered."""
+        ...
+
+    def probe_missed(self, misses: int, allowed: int) -> None:
+        """A probe was not answered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lasting:
+    """What outlives the sessions of a server, and is brought to each new one."""
+
+    restorer: Restorer
+    log_level: WantedLevel
+    probes: ProbeReport
+
+
+class Session:
+    """One session after its handshake. `impaired` is told what does not work besides calls; nothing when all of it does."""
+
+    def __init__(
+        self, wire: Wire, handshake: sdk.Handshake, spec: ServerSpec, lasting: Lasting, impaired: Callable[[str], None]
+    ) -> None:
+        self.handshake = handshake
+        self.has_served = False
+        """Whether a caller's request was answered."""
+        self._wire = wire
+        self._spec = spec
+        self._lasting = lasting
+        self._told_impaired = impaired
+        self._level = SessionLevel(lasting.log_level, handshake, self._ask)
+        self._prober = Prober(spec.probe, self._probe, self, lambda: self.calls > 0)
+        self._impaired: dict[str, str] = {}
+        self.calls = 0
+        """Requests of callers that are in flight."""
+        self._idle = anyio.Event()
+
+    # Upkeep
+
+    async def restore(self) -> str:
+        """Bring to the session what it must have; returns what could not be brought, empty when all could."""
+        await self._level.bring()
+        self._impaired["lists"] = await self._lasting.restorer.restore(self.handshake, self._ask)
+        return self._lacking()
+
+    async def keep(self) -> None:
+        """Keep the session in step with its server, and probe it, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._lasting.restorer.follow, self.handshake, self._ask, partial(self._impair, "lists"))
+            tasks.start_soon(self._level.follow)
+            tasks.start_soon(self._prober.run)
+            tasks.start_soon(self._watch_suspicion)
+            tasks.start_soon(self._watch_push)
+
+    def respecified(self, spec: ServerSpec) -> None:
+        """A spec that differs only in what can be applied in place; a new probe policy holds from the next probe on."""
+        self._spec = spec
+        self._prober.policy = spec.probe
+
+    async def drained(self) -> None:
+        """Return once no request of a caller is in flight."""
+        while self.calls:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _watch_suspicion(self) -> None:
+        """A session in doubt is asked at once, before the next caller meets its loss."""
+        while True:
+            suspicion = self._wire.suspicion
+            if self._wire.suspect:
+                await self._prober.check()
+            await suspicion.wait()
+
+    async def _watch_push(self) -> None:
+        """Show a push channel that is down; once it is back, what may have changed meanwhile is read again."""
+        while True:
+            trouble, was_down = self._wire.push_trouble, bool(self._impaired.get("push"))
+            self._impair("push", trouble)
+            if was_down and not trouble:
+                self._lasting.restorer.reread()
+            await self._wire.push_changed()
+
+    def _impair(self, part: str, lacking: str) -> None:
+        before = self._lacking()
+        self._impaired[part] = lacking
+        if self._lacking() != before:
+            self._told_impaired(self._lacking())
+
+    def _lacking(self) -> str:
+        return "; ".join(text for text in self._impaired.values() if text)
+
+    # Requests
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None,
+        *,
+        on_progress: ProgressSink | None = None,
+        on_log: LogSink | None = None,
+        client_capabilities: JsonObject | None = None,
+        log_level: str | None = None,
+    ) -> JsonObject:
+        """A request of a caller. Raises RequestFailed."""
+        self.calls += 1
+        try:
+            if self._wire.suspect:
+                await self._prober.reassure()
+            stamped, headers = self._stamp(method, params, client_capabilities, log_level)
+            result = await self._wire.request(method, stamped, on_progress=on_progress, on_log=on_log, headers=headers)
+        except RequestFailed as failure:
+            self.has_served = self.has_served or failure.outcome is Outcome.PEER_ERROR
+            raise
+        else:
+            self.has_served = True
+            self._prober.answered()
+            return result
+        finally:
+            self.calls -= 1
+            if not self.calls:
+                self._idle.set()
+
+    async def _ask(self, method: str, params: JsonObject | None) -> JsonObject:
+        """A request of our own: lists, probes."""
+        stamped, headers = self._stamp(method, params, None, None)
+        return await self._wire.request(method, stamped, headers=headers)
+
+    def _stamp(
+        self,
+        method: str,
+        params: JsonObject | None,
+        client_capabilities: JsonObject | None,
+        log_level: str | None,
+    ) -> tuple[JsonObject | None, dict[str, str]]:
+        """The params and headers of a request as the era of this session wants them."""
+        if not self.handshake.modern:
+            return params, {}
+        stamped, headers = sdk.stamp(
+            method, params, handshake=self.handshake, client_capabilities=client_capabilities or {}, log_level=log_level
+        )
+        if method == "tools/call" and self._wire.kind != "stdio":
+            schema = self._lasting.restorer.input_schema((params or {}).get("name"))
+            headers |= sdk.argument_headers(schema, (params or {}).get("arguments"))
+        return stamped, headers
+
+    # Probes
+
+    async def _probe(self) -> None:
+        await self._ask("server/discover" if self.handshake.modern else "ping", None)
+
+    def probe_answered(self, seconds: float) -> None:
+        """See `Verdicts`."""
+        self._wire.suspect = False
+        self._impair("probe", "")
+        self._lasting.probes.probe_answered(seconds)
+
+    def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
+        """See `Verdicts`."""
+        allowed = self._spec.probe.failures
+        self._lasting.probes.probe_missed(misses, allowed)
+        if dead:
+            end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
+            self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
+        else:
+            self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
