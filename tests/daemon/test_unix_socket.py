@@ -98,7 +98,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
 )
 def test_an_address_that_is_not_served(address, word):
     """An address that cannot be listened on is refused with the key and the remedy."""
-    with pytest.raises(ListenFailed, match="control.listen") as refused:
+    with pytest.raises(ListenFailed, match=r"control\.listen") as refused:
         socket_path(address, KEY)
     assert word in str(refused.value)
 

@@ -87,7 +87,8 @@ def test_the_numbers_of_operations_are_those_of_the_code():
     assert f"at most {LINES_PER_SECOND} lines a second" in text
     assert f"newest {RING_LINES} lines" in text
     assert f"stdin closed, {graces.stdin:g} s, `SIGTERM` to its group, {graces.term:g} s, `SIGKILL`" in text
-    assert f"those in flight have {GatewayLimits().grace_seconds:g} s" in text
+    assert GatewayLimits().grace_seconds is None
+    assert "those in flight have the largest `drain` of all servers" in text
     assert f"/{TOKEN_FILE}`" in text
     assert f"the group `{GROUP}`" in text
     assert [] == [word for word in re.findall(r"\| `(\w+)`(?: for long)? \| [a-z]", text) if word not in list(State)]

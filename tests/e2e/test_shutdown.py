@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.running import RunningDaemon, puppet
@@ -57,3 +61,59 @@ def test_nothing_is_left(daemon: Callable[..., RunningDaemon], servers: Path, tm
     assert len(before) >= 6, "the servers, the worker of the tree and the process in its own session"
     assert left == []
     assert running.process.returncode == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
+    daemon: Callable[..., RunningDaemon], servers: Path, signals: int
+) -> None:
+    """One SIGTERM lets a call of seven seconds finish, though it is longer than any other grace; two end it at once."""
+    running = daemon(puppet("slow", servers / "stdio_sleeper.py"))
+    running.until_ready()
+    session = HttpCaller(running.gateway)
+    session.begin("slow__sleep", {"seconds": 7})
+    running.until(lambda: running.server("slow")["in_flight"] == 1, "the call")
+    began = time.monotonic()
+    for _ in range(signals):
+        os.kill(running.pid, signal.SIGTERM)
+        while running.socket.exists():  # the first has been taken: two of one kind at one moment are one
+            time.sleep(0.01)
+    answer = session.answer()
+    code = running.process.wait(20)
+    took = time.monotonic() - began
+
+    assert code == 0
+    if signals == 1:
+        assert answer["result"]["content"] == [{"type": "text", "text": "slept"}]
+    else:
+        assert answer["error"]["code"] == -32000
+        assert took < 4.0
+
+
+class HttpCaller:
+    """A client of the gateway that can leave a call open: one request on one connection, read later."""
+
+    def __init__(self, url: str) -> None:
+        split = urlsplit(url)
+        self._connection = HTTPConnection(split.hostname or "", split.port, timeout=30)
+        self._path = split.path
+        self._headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        info = {"name": "test", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+        self._post({"id": 1, "method": "initialize", "params": params})
+        response = self._connection.getresponse()
+        response.read()
+        self._headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
+        self._post({"method": "notifications/initialized"})
+        self._connection.getresponse().read()
+
+    def begin(self, tool: str, arguments: dict[str, object]) -> None:
+        self._post({"id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+
+    def answer(self) -> dict[str, Any]:
+        text = self._connection.getresponse().read().decode()
+        data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+        return json.loads(data[-1] if data else text)
+
+    def _post(self, message: dict[str, object]) -> None:
+        self._connection.request("POST", self._path, json.dumps({"jsonrpc": "2.0", **message}), self._headers)

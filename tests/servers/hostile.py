@@ -15,6 +15,7 @@ which it says that its list has changed. The weapon `peace` is none. Its tool `w
   schemas       the same, with tools made of nothing but tiny schemas
 """
 
+import itertools
 import json
 import queue
 import socket
@@ -285,8 +286,8 @@ class Http(Server):
 
 
 def chatter():
-    while True:
-        sys.stderr.write(("chatter " * 50 + "\n") * 50)
+    for number in itertools.count():
+        sys.stderr.write("".join(f"{number}.{line}{' chatter' * 50}\n" for line in range(50)))
         time.sleep(0.1)
 
 

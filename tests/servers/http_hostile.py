@@ -15,6 +15,7 @@ they should be, so that what is tested is one bad answer within a good session.
 """
 
 import argparse
+import contextlib
 import json
 import socket
 import threading
@@ -88,7 +89,9 @@ def attack(conn, mode, ident):
     elif mode == "short":
         conn.sendall(b"HTTP/1.1 200 OK\r\n" + JSON + b"Content-Length: 100000\r\n\r\n" + body)
     elif mode == "long":
-        conn.sendall(b"HTTP/1.1 200 OK\r\n" + JSON + b"Content-Length: %d\r\n\r\n" % len(body) + body + b"HTTP/1.1 200 OK\r\n\r\n")
+        conn.sendall(
+            b"HTTP/1.1 200 OK\r\n" + JSON + b"Content-Length: %d\r\n\r\n" % len(body) + body + b"HTTP/1.1 200 OK\r\n\r\n"
+        )
         return True
     elif mode == "cut":
         conn.sendall(b"HTTP/1.1 200 OK\r\n" + JSON + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n" + body)
@@ -147,10 +150,8 @@ def serve(conn):
 
 
 def quietly(conn):
-    try:
+    with contextlib.suppress(OSError):  # the one who reads has had enough, as it should
         serve(conn)
-    except OSError:
-        pass  # the one who reads has had enough, as it should
 
 
 OPTIONS = argparse.ArgumentParser()

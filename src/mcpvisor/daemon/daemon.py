@@ -83,6 +83,7 @@ class Daemon:
         self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
         self._stopping = anyio.Event()
         self._config_applied = False
+        self._gateway: Gateway | None = None
 
     @property
     def _settings(self) -> Settings:
@@ -133,7 +134,7 @@ class Daemon:
     async def _open_listeners(self, parts: AsyncExitStack) -> dict[str, Sequence[str]]:
         settings = self._settings
         metrics = await parts.enter_async_context(_serving_metrics(self._recorder, settings.metrics.listen))
-        gateway = Gateway(
+        gateway = self._gateway = Gateway(
             self._supervisor,
             GatewaySettings(
                 listen=tuple(settings.gateway.listen),
@@ -183,7 +184,9 @@ class Daemon:
                 if number == signal.SIGHUP:
                     await self._reloading.apply("signal")
                 elif self._stopping.is_set():
-                    _log.warning("already stopping; servers are given their time to end")
+                    _log.warning("stopping at once: calls in flight are given no more time")
+                    if self._gateway is not None:
+                        self._gateway.cut()
                 else:
                     self.stop()
 

@@ -288,7 +288,9 @@ async def test_a_stale_socket_is_replaced(supervisor: PuppetSupervisor, tmp_path
         assert path.exists()
 
 
-@pytest.mark.parametrize("listen", [(), ("nonsense",), ("host:port",), ("::1:80",), ("127.0.0.1:99999",), ("unix:/dev/null/x",)])
+@pytest.mark.parametrize(
+    "listen", [(), ("nonsense",), ("host:port",), ("::1:80",), ("127.0.0.1:99999",), ("unix:/dev/null/x",)]
+)
 async def test_bad_addresses(supervisor: PuppetSupervisor, tmp_path: Path, listen: tuple[str, ...]):
     """An address that cannot be listened on is one error that names its key."""
     with pytest.raises(Exception, match=r"gateway\.listen"):

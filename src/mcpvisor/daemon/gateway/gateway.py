@@ -15,7 +15,7 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.endpoint import Endpoint
 from mcpvisor.daemon.gateway.guard import Guard
-from mcpvisor.daemon.gateway.listeners import Listener, WebServer, open_listeners
+from mcpvisor.daemon.gateway.listeners import CUT_SECONDS, Listener, WebServer, open_listeners
 from mcpvisor.daemon.gateway.notices import Notices
 from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
 from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdmission
@@ -53,6 +53,7 @@ class Gateway:
         self._listeners: list[Listener] = []
         self._sessions: Sessions | None = None
         self._stack = AsyncExitStack()
+        self._cut = anyio.Event()
         self.token: str | None = None
 
     @property
@@ -100,8 +101,9 @@ class Gateway:
                         yield
                     finally:
                         await self._end_streams(sessions)
-                        tasks.start_soon(self._end_sessions, sessions)
-                        web.stop()
+                        grace = self._grace()
+                        tasks.start_soon(self._end_sessions, sessions, grace, web)
+                        web.end(grace)
                 tasks.cancel_scope.cancel()
         finally:
             for listener in self._listeners:
@@ -160,11 +162,24 @@ class Gateway:
             for session in sessions.all():
                 await session.transport.end_push()
 
-    async def _end_sessions(self, sessions: Sessions) -> None:
+    def cut(self) -> None:
+        """While the gateway closes: give requests in flight no more time."""
+        self._cut.set()
+
+    def _grace(self) -> float:
+        limit = self._settings.limits.grace_seconds
+        if limit is not None:
+            return limit
+        return max((self._doors.connection(name).spec.drain for name in self._doors.names()), default=0.0)
+
+    async def _end_sessions(self, sessions: Sessions, grace: float, web: WebServer) -> None:
         """Answer what is still in flight after the grace; cancelled when nothing was."""
-        await anyio.sleep(self._settings.limits.grace_seconds)
+        with anyio.move_on_after(grace):
+            await self._cut.wait()
         for session in sessions.all():
             await sessions.end(session)
+        await anyio.sleep(CUT_SECONDS)
+        web.force_exit = True
 
     def _refused(self, reason: str) -> None:
         self._observer.refused("client", reason)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from starlette.types import ASGIApp
 
@@ -111,7 +111,6 @@ class WebServer(QuietServer):
                 partial(GuardedProtocol, limits=limits, refused=refused),
                 backlog=ACCEPTED_AT_ONCE,
                 timeout_keep_alive=limits.keep_alive_seconds,
-                timeout_graceful_shutdown=limits.grace_seconds + CUT_SECONDS,
             )
         )
         self.servers: list[asyncio.base_events.Server] = []
@@ -121,6 +120,11 @@ class WebServer(QuietServer):
         await super().startup(sockets)
         for sock in sockets or ():
             sock.listen(BACKLOG)
+
+    def end(self, grace: float) -> None:
+        """Take no more connections; answers in flight have `grace` seconds, and a moment to be told that they were cut."""
+        self.config.timeout_graceful_shutdown = cast("int", grace + CUT_SECONDS)
+        self.stop()
 
     async def run_on(self, listeners: Iterable[Listener]) -> None:
         """Serve until `stop`; a cancellation cuts every connection at once."""

@@ -39,8 +39,8 @@ class GatewayLimits:
     session_idle_seconds: float = 1800.0
     listen_streams: int = 1024
     """Open `subscriptions/listen` streams on one endpoint."""
-    grace_seconds: float = 5.0
-    """What requests in flight get to finish once the gateway closes."""
+    grace_seconds: float | None = None
+    """What requests in flight get to finish once the gateway closes; None: the largest `drain` of the servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

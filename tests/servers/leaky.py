@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""A server that shows its secret wherever it can; standard library only, stdio or Streamable HTTP.
+
+Usage: leaky.py WAY [SECRET]   The secret is SECRET or what stands in $SECRET. WAY is `everywhere`, as long as it lives;
+`initialize`, in the refusal of the handshake; `exit`, in its last words; or `http`, which prints its URL and puts whatever
+headers it gets into its answer: 401 for /unauthorized, 500 for /broken, a redirect for /elsewhere, else a refusal.
+"""
+
+import json
+import os
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+WAY = sys.argv[1]
+SECRET = sys.argv[2] if len(sys.argv) > 2 else os.environ.get("SECRET", "")
+
+
+def out(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def answer(message):
+    method, ident = message.get("method"), message.get("id")
+    if method == "initialize" and WAY == "initialize":
+        return {"id": ident, "error": {"code": -32000, "message": f"the token {SECRET} is not good", "data": SECRET}}
+    if method == "initialize":
+        capabilities = {"tools": {}, "prompts": {}, "logging": {}}
+        info = {"name": SECRET, "version": SECRET}
+        return {"id": ident, "result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}}
+    if method == "tools/list":
+        tools = [{"name": SECRET, "inputSchema": 1}, {"name": "x", "inputSchema": {"type": SECRET}}]
+        return {"id": ident, "result": {"tools": [*tools, {"name": "say", "inputSchema": {"type": "object"}}]}}
+    if method == "tools/call":
+        return None
+    return {"id": ident, "error": {"code": -32000, "message": f"no {method} with {SECRET}"}}
+
+
+def stdio():
+    sys.stderr.write(f"starting with {SECRET}\nAuthorization: Bearer {SECRET}\n")
+    sys.stderr.flush()
+    if WAY == "exit":
+        sys.exit(f"cannot use {SECRET}")
+    out(f"banner {SECRET}")
+    out('{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"' + SECRET + '","x":NaN}}')
+    out('{"jsonrpc":"2.0","method":"' + SECRET + '","id":[]}')
+    out('{"jsonrpc":"2.0","method":"' + SECRET + '"}')
+    out('{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"' + SECRET + '"}}')
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        reply = answer(message)
+        if reply is not None:
+            out(json.dumps({"jsonrpc": "2.0", **reply}))
+        else:
+            out('{"jsonrpc":"2.0","id":%d,"result":{"a":"%s","x":NaN}}' % (message["id"], SECRET))
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        told = " ".join([self.path, *self.headers.values()])
+        status = {"/unauthorized": 401, "/broken": 500, "/elsewhere": 307}.get(self.path.partition("?")[0], 400)
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", f'Bearer error="{told}"')
+        if status == 307:
+            self.send_header("Location", f"http://other.invalid/?told={self.headers.get('x-key')}")
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told.encode())
+
+    do_GET = do_DELETE = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+if WAY == "http":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    out(f"http://127.0.0.1:{server.server_port}")
+    server.serve_forever()
+else:
+    stdio()
