@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.running import entry, puppet
-from tests.e2e.siege import Client, besieged
+from tests.e2e.siege import Besieged, Client, besieged
 
 SERVERS = Path(__file__).parents[1] / "servers"
 CANARY = "canary-7f3a9c51e2"
@@ -62,6 +63,7 @@ def test_canaries(tmp_path: Path):
                 shown[f"logs {name['name']}"] = json.dumps(daemon.control.get(f"/v1/servers/{name['name']}/logs"))
                 shown[f"call {name['name']}"] = json.dumps(client.call(f"{name['name']}__say"))
             client.close()
+            shown["events, live"] = live(daemon)
             shown["status"] = json.dumps(daemon.status())
             shown["metrics"] = daemon.metrics()
             for verb in VERBS:
@@ -79,11 +81,25 @@ def test_canaries(tmp_path: Path):
     found = {place: _around(text) for place, text in shown.items() if CANARY in text}
 
     assert {} == found
+    assert [] == [place for place, text in shown.items() if len(text) < 3]
     assert "everywhere" in shown["log"]
     assert "***" in shown["explain everywhere"]
 
 
 SETTLED = ("backoff", "failed", "crash_loop", "auth_required", "degraded")
+
+
+def live(daemon: Besieged) -> str:
+    """What the stream of events tells while a server says things that nobody asked for."""
+    seen = []
+    with contextlib.closing(daemon.control.follow("/v1/events", {"server": "everywhere"})) as stream:
+        daemon.order("everywhere", "restart")
+        for name, event in stream:
+            seen.append(json.dumps([name, event]))
+            if event.get("kind") == "catalog_changed":
+                break
+    assert any("server_notified" in one for one in seen), seen
+    return "\n".join(seen)
 
 
 def _around(text: str) -> str:

@@ -54,7 +54,7 @@ def stdio():
         if reply is not None:
             out(json.dumps({"jsonrpc": "2.0", **reply}))
         else:
-            out('{"jsonrpc":"2.0","id":%d,"result":{"a":"%s","x":NaN}}' % (message["id"], SECRET))
+            out(f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{{"a":"{SECRET}","x":NaN}}}}')
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(told.encode())
 
-    do_GET = do_DELETE = do_POST
+    do_GET = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
 
     def log_message(self, *_):
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -51,13 +51,13 @@ class ServerActor:
 
     def __init__(self, spec: ServerSpec, shared: Shared) -> None:
         self.reporter = Reporter(spec, shared.bus, shared.observer)
-        self.connection = Connection(spec, shared.observer, lambda: self._handle(told.Woken()))
+        self.connection = Connection(spec, shared.observer, lambda: self._handle(told.Woken()), self.reporter.mask)
         self._shared = shared
         self._lifecycle = Lifecycle(spec, random.random)
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
-        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._handle)
+        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
@@ -105,6 +105,7 @@ class ServerActor:
             return change
         enabled_changed = spec.enabled != self.spec.enabled
         self.connection.respecified(spec)
+        self.reporter.respecified(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
@@ -142,6 +143,15 @@ class ServerActor:
             self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
 
     # The lifecycle, applied
+
+    def _told(self, event: told.Input) -> None:
+        """What a generation tells may quote its server."""
+        mask = self.reporter.mask
+        if isinstance(event, told.Ended):
+            event = replace(event, detail=mask.text(event.detail))
+        elif isinstance(event, told.Restored | told.Impaired):
+            event = replace(event, lacking=mask.text(event.lacking))
+        self._handle(event)
 
     def _handle(self, event: told.Input) -> None:
         if self._tasks is None:
@@ -235,7 +245,7 @@ class ServerActor:
                 era=handshake.era,
                 protocol_version=handshake.protocol_version,
                 transport=generation.transport,
-                implementation=_implementation(handshake.server_info),
+                implementation=self._implementation(handshake.server_info),
                 seconds=generation.handshake_seconds or 0.0,
             )
         )
@@ -289,7 +299,7 @@ class ServerActor:
             transport=self.spec.transport,
             era=connection.era,
             protocol_version=handshake.protocol_version if handshake else None,
-            implementation=_implementation(offer.server_info),
+            implementation=self._implementation(offer.server_info),
             pid=self.reporter.pid,
             generation=cycle.generation,
             restarts=max(0, cycle.generation - 1),
@@ -318,8 +328,7 @@ class ServerActor:
             )
         )
 
-
-def _implementation(info: dict[str, object]) -> str:
-    """The server's own word for itself, cut to what a label may hold."""
-    name, version = str(info.get("name") or ""), str(info.get("version") or "")
-    return f"{name} {version}".strip()[:64]
+    def _implementation(self, info: dict[str, object]) -> str:
+        """The server's own word for itself, cut to what a label may hold."""
+        name, version = str(info.get("name") or ""), str(info.get("version") or "")
+        return self.reporter.mask.text(f"{name} {version}".strip())[:64]

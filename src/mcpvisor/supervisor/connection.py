@@ -10,6 +10,7 @@ import anyio
 
 from mcpvisor.supervisor.admission import Admission
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.principal import Principal
@@ -58,7 +59,7 @@ class Connection:
     State, carrier and offer are written by the server's actor alone.
     """
 
-    def __init__(self, spec: ServerSpec, observer: CallObserver, wake: Callable[[], None]) -> None:
+    def __init__(self, spec: ServerSpec, observer: CallObserver, wake: Callable[[], None], mask: Mask) -> None:
         self.spec = spec
         self.state = State.STARTING if spec.enabled else State.DISABLED
         self.reason = ""
@@ -71,6 +72,7 @@ class Connection:
         self.admission = Admission(spec.concurrency, spec.queue)
         self._observer = observer
         self._wake = wake
+        self._mask = mask
         self._carrier: Carrier | None = None
         self._changed = anyio.Event()
 
@@ -128,6 +130,10 @@ class Connection:
             outcome, error_type = "ok", "tool_error" if result.get("isError") is True else ""
         except RequestFailed as failure:
             outcome = failure.outcome.value
+            # Servers and proxies quote in their refusals what they were sent: our credentials are nothing for callers.
+            failure.message = self._mask.text(failure.message)
+            failure.args = (failure.message,)
+            failure.data = self._mask.value(failure.data)
             raise
         else:
             return result

@@ -35,7 +35,7 @@ class Judge:
     """Judges the entries of one list, one after another; of two equal keys the first is kept."""
 
     def __init__(self, kind: CatalogKind) -> None:
-        self._kind = kind
+        self._kind: CatalogKind = kind
         self._kept: dict[str, JsonObject] = {}
         self._taken = 0
         self.dropped: list[Dropped] = []

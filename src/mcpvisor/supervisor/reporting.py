@@ -13,6 +13,7 @@ from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.entries import Dropped
 from mcpvisor.supervisor.listing import Listed
+from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrRing
@@ -37,7 +38,9 @@ class Reporter:
         self.generation = 0
         """The newest generation; set by the actor when it opens one."""
         self.history: deque[events.Event] = deque(maxlen=HISTORY)
-        self.ring = StderrRing(self._stderr, secrets=secrets_of(spec))
+        self.mask = Mask(secrets_of(spec))
+        """Whatever is told of the server in its own words, or in ours with its own in them, goes through it."""
+        self.ring = StderrRing(self._stderr, mask=self.mask)
         """The newest lines of stderr, over all processes of the server."""
         self.pid: int | None = None
         self.last_exit = ""
@@ -50,6 +53,14 @@ class Reporter:
         self._bus = bus
         self._observer = observer
         self._counts: Counter[str] = Counter()
+
+    def respecified(self, spec: ServerSpec) -> None:
+        """A new spec may hold new secrets."""
+        self.mask.learn(secrets_of(spec))
+
+    def _clean(self, text: bytes | str, limit: int) -> str:
+        masked = self.mask.raw(text) if isinstance(text, bytes) else self.mask.text(text)
+        return self.mask.text(clean_text(masked, limit))
 
     def emit(self, event: events.Event) -> None:
         """Keep an event for `explain` and hand it to everybody."""
@@ -64,7 +75,13 @@ class Reporter:
         self._observer.notification_received(self.server, method)
         if not self.on_list_notice(method):
             self._bus.emit(
-                events.ServerNotified(at=time.time(), server=self.server, method=method, params=params, to_caller=to_caller)
+                events.ServerNotified(
+                    at=time.time(),
+                    server=self.server,
+                    method=self.mask.text(method),
+                    params=self.mask.value(params),
+                    to_caller=to_caller,
+                )
             )
 
     async def answer(self, method: str, params: JsonObject, call: int | None) -> JsonObject:
@@ -79,7 +96,7 @@ class Reporter:
         self._counts["noise"] += 1
         count = self._counts["noise"]
         if count <= 3 or _is_round(count):
-            text = clean_text(excerpt, EXCERPT)
+            text = self._clean(excerpt, EXCERPT)
             self.emit(events.StdoutNoise(at=time.time(), server=self.server, excerpt=text, count=count))
 
     def refused(self, reason: str, detail: str) -> None:
@@ -87,7 +104,7 @@ class Reporter:
         self._observer.message_refused(self.server, reason)
         self._counts[reason] += 1
         if _is_round(self._counts[reason]):
-            text = clean_text(detail, EXCERPT * 2)
+            text = self._clean(detail, EXCERPT * 2)
             self.emit(events.MessageRefused(at=time.time(), server=self.server, reason=reason, detail=text))
 
     # Of the process
@@ -167,7 +184,7 @@ class Reporter:
         if listed.over is not None:
             self.refused(listed.over, listed.cut)
         for one in found[:MAX_DROPS_TOLD]:
-            entry, why = clean_text(one.entry, EXCERPT), clean_text(one.why, EXCERPT * 2)
+            entry, why = self._clean(one.entry, EXCERPT), self._clean(one.why, EXCERPT * 2)
             self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=entry, why=why))
         if len(found) > MAX_DROPS_TOLD:
             rest = f"{len(found) - MAX_DROPS_TOLD} further entries"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
-from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret import Secret, reveal
 
 Text = str | Secret
 """A string of an entry, secret where a variable or a credential went into it."""
@@ -166,13 +167,24 @@ class ServerSpec:
 
 
 def secrets_of(spec: ServerSpec) -> list[str]:
-    """The plain values of every secret in a spec: what must never be shown, wherever a server may write it."""
+    """The plain values of every secret in a spec: what must never be shown, wherever a server may write it.
+
+    Where a secret has a known word before it, as in `--token=...` and `Bearer ...`, what follows is one by itself, too.
+    """
     target = spec.target
     if isinstance(target, StdioLaunch):
         texts = [target.command, *target.args, *(value for _, value in target.env)]
+        before = "="
     else:
         texts = [*(value for _, value in target.headers), *([target.bearer] if target.bearer else [])]
-    return [text.reveal() for text in texts if isinstance(text, Secret)]
+        before = " "
+    known = [text.reveal() for text in texts if isinstance(text, Secret)]
+    known += [text.partition(before)[2].strip() for text in known if before in text]
+    if isinstance(target, HttpTarget):
+        query = urlsplit(reveal(target.url)).query
+        known += [part.partition("=")[2] or part for part in query.split("&") if part]
+        known += [value for _, value in parse_qsl(query)]
+    return list(dict.fromkeys(known))
 
 
 class Change(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.stderr import LINES_BURST, RING_LINES, StderrRing
 
 
@@ -82,7 +83,7 @@ def test_last_words_pass_whatever_the_rate():
 
 def test_secrets_are_masked():
     """Values that were given to the server as secrets never show, the longer before the shorter; trifles are left alone."""
-    ring = StderrRing(Sink(), secrets=("hunter22", "hunter22-long", "a"))
+    ring = StderrRing(Sink(), mask=Mask(("hunter22", "hunter22-long", "a")))
     ring.feed(b"key hunter22-long and hunter22 and a\n", 0.0)
 
     assert ["key *** and *** and a"] == ring.tail()

@@ -66,7 +66,7 @@ async def test_killed_server_fails_what_is_in_flight_at_once(opened, told):
     assert "killed by SIGKILL" in failure.message
     assert seconds < 0.1
     assert signal.SIGKILL == wire.end.signal
-    assert [{"pid": wire.pid, "exit_code": None, "signal": 9, "wanted": False}] == [
+    assert [{"pid": wire.pid, "exit_code": None, "signal": 9, "wanted": False, "why": ""}] == [
         {key: value for key, value in end.items() if key != "seconds"} for end in told.ended
     ]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
-from mcpvisor.supervisor.secret import MASK
+from mcpvisor.supervisor.masking import Mask
 
 RING_LINES: Final = 200
 LINE_CHARACTERS: Final = 500
@@ -22,8 +22,6 @@ LAST_LINES: Final = 20
 _READ: Final = 65536
 _RAW_LINE: Final = 8192
 """Bytes of one line that are looked at; the rest of an endless line is skipped."""
-_SHORTEST_SECRET: Final = 6
-"""A shorter value than this would mask ordinary words."""
 _REST_FACTOR: Final = 4
 """A flood is read a fifth of the time: the pipe holds the writer back, and the neighbours have the rest."""
 _SHORTEST_REST: Final = 0.001
@@ -35,13 +33,12 @@ StderrSink = Callable[[tuple[str, ...], int], None]
 class StderrRing:
     """The newest lines of one server's stderr, across its processes.
 
-    `secrets` are values that are shown masked. `sink` gets every line up to the rate; the ring keeps the newest.
+    `mask` takes secrets out of every line. `sink` gets every line up to the rate; the ring keeps the newest.
     """
 
-    def __init__(self, sink: StderrSink, *, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, sink: StderrSink, *, mask: Mask | None = None) -> None:
         self._sink = sink
-        # Longest first: one may be a part of another.
-        self._secrets = sorted((s.encode() for s in secrets if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+        self._mask = mask or Mask()
         self._ring: deque[str] = deque(maxlen=RING_LINES)
         self._partial = b""
         self._allowance = float(LINES_BURST)
@@ -124,7 +121,4 @@ class StderrRing:
         return ended > allowed
 
     def _clean(self, raw: bytes) -> str:
-        raw = raw[:_RAW_LINE]
-        for secret in self._secrets:
-            raw = raw.replace(secret, MASK.encode())
-        return clean_text(raw.rstrip(b"\r"), LINE_CHARACTERS)
+        return clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS)
