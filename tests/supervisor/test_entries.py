@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpvisor.supervisor.entries import Dropped, Judge
+from mcpvisor.supervisor.entries import UNCOMMON_NAME, Dropped, Judge
 
 OBJECT = {"type": "object"}
 
@@ -75,6 +75,14 @@ def test_one_bad_tool_is_left_out_and_named(entry: Any, name: str, why: str) -> 
     good = tool(name="good")
 
     assert judge("tools", [entry, good]) == ([good], [Dropped(name, why)])
+
+
+@pytest.mark.parametrize("name", ["has space/and:signs", "工具", "n" * 200])
+def test_a_name_that_clients_refuse_is_kept_and_named(name: str) -> None:
+    """The server is called by it; the gateway shows it cleaned, and the operator can know why."""
+    entry = tool(name=name)
+
+    assert judge("tools", [entry]) == ([entry], [Dropped(name, UNCOMMON_NAME)])
 
 
 def test_a_bad_output_schema_costs_only_itself() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,11 @@ JsonObject = dict[str, Any]
 
 MAX_NAME: Final = 512
 """Characters of a name or a URI; longer ones are refused, since nothing downstream could carry them."""
+
+UNCOMMON_NAME: Final = "the name has characters that some clients refuse, or too many; clients see it cleaned"
+_NAMED: Final = frozenset({"tools", "prompts"})
+_COMMON_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""What the specification recommends for names (SEP-986)."""
 
 _KEY: Final[dict[CatalogKind, str]] = {
     "tools": "name",
@@ -58,6 +64,8 @@ class Judge:
         good, repaired = entry, None
         if fault is None and kind == "tools":
             good, fault, repaired = _tool(entry)
+        if fault is None and isinstance(key, str) and kind in _NAMED and not _COMMON_NAME.fullmatch(key):
+            repaired = "; ".join(filter(None, [repaired, UNCOMMON_NAME]))
         if fault or repaired:
             self.dropped.append(Dropped(shown[:MAX_NAME], fault or repaired or ""))
         if fault is None and isinstance(key, str):

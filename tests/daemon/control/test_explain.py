@@ -190,7 +190,7 @@ def test_blemishes_of_the_catalog(explained):
     explanation, lines = explained(State.READY, drop, drop, noise)
 
     assert [{"kind": "tools", "entry": "bad", "why": "no inputSchema"}] == explanation["catalog_drops"]
-    assert "it writes to stdout what is no message (7 lines), 1 entries of its lists are unusable" in lines[0]
+    assert "it writes to stdout what is no message (7 lines), 1 entries of its lists are left out or repaired" in lines[0]
     assert "  tools bad: no inputSchema" in lines
 
 

@@ -219,7 +219,7 @@ def _blemishes(signs: Signs, flood: int) -> str:
     if signs.noise:
         said.append(f"it writes to stdout what is no message ({signs.noise} lines)")
     if signs.drops:
-        said.append(f"{len(signs.drops)} entries of its lists are unusable")
+        said.append(f"{len(signs.drops)} entries of its lists are left out or repaired")
     if signs.log_level:
         said.append(f"it does not take the log level {signs.log_level}")
     return f", but {', '.join(said)}" if said else ""
