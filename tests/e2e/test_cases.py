@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.events import (
     CatalogChanged,
@@ -236,7 +237,7 @@ class TestBadTools:
 
         odd = self.ODD_NAMES[1:]  # "Echo" is a name like any other
 
-        assert {("puppet", name) for name in (*named, *nameless, *(name[:120] for name in odd))} == told.keys()
+        assert {("puppet", name) for name in (*named, *nameless, *(clean_text(name, 120) for name in odd))} == told.keys()
         assert len(told) == len(puppet.told(CatalogEntryDropped))
         assert "name stands in the list already; the first one is kept" == told["puppet", "echo"]
         assert "never fetched" in told["puppet", "remote_ref"]
