@@ -56,3 +56,13 @@ def test_every_secret_of_an_entry_is_known() -> None:
 
     assert secrets_of(replace(FILES, target=launch)) == ["in-args", "in-env"]
     assert secrets_of(replace(FILES, target=target)) == ["in-header", "in-bearer"]
+
+
+def test_what_follows_a_known_word_is_a_secret_by_itself() -> None:
+    """An option, a scheme and the parameters of a query are no part of what must not be shown."""
+    launch = StdioLaunch(command="x", args=(Secret("--token=in-option"),))
+    url = Secret("http://127.0.0.1/?key=in%20query&flag")
+    target = HttpTarget(url=url, headers=(("A", Secret("Bearer in-scheme")),))
+
+    assert secrets_of(replace(FILES, target=launch)) == ["--token=in-option", "in-option"]
+    assert secrets_of(replace(FILES, target=target)) == ["Bearer in-scheme", "in-scheme", "in%20query", "flag", "in query"]

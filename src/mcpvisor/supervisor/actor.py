@@ -82,7 +82,7 @@ class ServerActor:
         """Serve the server until it was removed and nothing of it is left."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            self._emit_added()
+            self.reporter.added(self.spec)
             if not self._removed:
                 self._set_wanted_by_spec()
             early, self._early = self._early, []
@@ -94,7 +94,7 @@ class ServerActor:
                     await self._woken.wait()
                 if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
                     self._handle(told.TimePassed(self.reporter.ring.last_write))
-        self.reporter.emit(events.ServerRemoved(at=time.time(), server=self.spec.name))
+        self.reporter.removed()
 
     # Orders: each only edits what is wanted
 
@@ -188,7 +188,7 @@ class ServerActor:
             return
         self.reporter.generation = number
         if number > 1:
-            self.reporter.emit(events.ServerRestarted(at=time.time(), server=self.spec.name, generation=number, reason=reason))
+            self.reporter.restarted(number, reason)
         opening = Opening(
             spec=self.spec,
             generation=number,
@@ -214,22 +214,11 @@ class ServerActor:
         self._tell_watchers()
 
     def _moved(self, moved: told.Moved) -> None:
-        now = anyio.current_time()
         due = self._lifecycle.next_attempt
-        at = time.time()
         if moved.old is not moved.new:
-            self._since = at
+            self._since = time.time()
         self.connection.moved(moved.new, moved.reason, due)
-        self.reporter.emit(
-            events.ServerStateChanged(
-                at=at,
-                server=self.spec.name,
-                old=moved.old,
-                new=moved.new,
-                reason=moved.reason,
-                next_attempt=None if due is None else at + due - now,
-            )
-        )
+        self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
     def _session_opened(self, generation: Generation) -> None:
         handshake = generation.handshake
@@ -237,26 +226,12 @@ class ServerActor:
             return
         self.connection.era = handshake.era
         self.connection.carried_by(generation.session)
-        self.reporter.emit(
-            events.SessionOpened(
-                at=time.time(),
-                server=self.spec.name,
-                generation=generation.number,
-                era=handshake.era,
-                protocol_version=handshake.protocol_version,
-                transport=generation.transport,
-                implementation=self._implementation(handshake.server_info),
-                seconds=generation.handshake_seconds or 0.0,
-            )
-        )
+        self.reporter.session_opened(generation.number, handshake, generation.transport, generation.handshake_seconds or 0.0)
 
     def _connect_ended(self, number: int, outcome: str) -> None:
         generation = self._generations.get(number)
         if generation is not None:
-            seconds = anyio.current_time() - generation.opened_at
-            self.reporter.emit(
-                events.ConnectEnded(at=time.time(), server=self.spec.name, generation=number, outcome=outcome, seconds=seconds)
-            )
+            self.reporter.connect_ended(number, outcome, anyio.current_time() - generation.opened_at)
 
     def _generation_ended(self, event: told.Ended, before: State) -> None:
         if event.generation != self._lifecycle.generation or before is State.DRAINING:
@@ -264,15 +239,7 @@ class ServerActor:
         if before in (State.STARTING, State.NEGOTIATING):
             self._connect_ended(event.generation, event.cause)
         elif before in ADMITTING:
-            self.reporter.emit(
-                events.SessionLost(
-                    at=time.time(),
-                    server=self.spec.name,
-                    generation=event.generation,
-                    cause=event.cause,
-                    detail=event.detail,
-                )
-            )
+            self.reporter.session_lost(event.generation, event.cause, event.detail)
 
     # Seen from outside
 
@@ -299,7 +266,7 @@ class ServerActor:
             transport=self.spec.transport,
             era=connection.era,
             protocol_version=handshake.protocol_version if handshake else None,
-            implementation=self._implementation(offer.server_info),
+            implementation=self.reporter.implementation(offer.server_info),
             pid=self.reporter.pid,
             generation=cycle.generation,
             restarts=max(0, cycle.generation - 1),
@@ -320,15 +287,3 @@ class ServerActor:
             origin=self.spec.origin,
             shown_name=self.spec.shown_name,
         )
-
-    def _emit_added(self) -> None:
-        self.reporter.emit(
-            events.ServerAdded(
-                at=time.time(), server=self.spec.name, transport=self.spec.transport, required=self.spec.required
-            )
-        )
-
-    def _implementation(self, info: dict[str, object]) -> str:
-        """The server's own word for itself, cut to what a label may hold."""
-        name, version = str(info.get("name") or ""), str(info.get("version") or "")
-        return self.reporter.mask.text(f"{name} {version}".strip())[:64]

@@ -17,7 +17,9 @@ from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrRing
+from mcpvisor.supervisor.sdk import Handshake
 from mcpvisor.supervisor.spec import ServerSpec, secrets_of
+from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 
 JsonObject = dict[str, Any]
@@ -67,6 +69,58 @@ class Reporter:
         if not isinstance(event, _NOT_HISTORY):
             self.history.append(event)
         self._bus.emit(event)
+
+    # Of the actor
+
+    def added(self, spec: ServerSpec) -> None:
+        """The server came under supervision."""
+        self.emit(events.ServerAdded(at=time.time(), server=self.server, transport=spec.transport, required=spec.required))
+
+    def removed(self) -> None:
+        """Nothing of the server is left."""
+        self.emit(events.ServerRemoved(at=time.time(), server=self.server))
+
+    def moved(self, old: State, new: State, reason: str, next_in: float | None) -> None:
+        """The server moved, or its reason changed; the next try by itself is in `next_in` seconds."""
+        at = time.time()
+        next_attempt = None if next_in is None else at + next_in
+        self.emit(
+            events.ServerStateChanged(at=at, server=self.server, old=old, new=new, reason=reason, next_attempt=next_attempt)
+        )
+
+    def restarted(self, generation: int, reason: str) -> None:
+        """A further generation is being started."""
+        self.emit(events.ServerRestarted(at=time.time(), server=self.server, generation=generation, reason=reason))
+
+    def connect_ended(self, generation: int, outcome: str, seconds: float) -> None:
+        """A try to connect ended: `ready`, or the cause of the failure."""
+        self.emit(
+            events.ConnectEnded(at=time.time(), server=self.server, generation=generation, outcome=outcome, seconds=seconds)
+        )
+
+    def session_opened(self, generation: int, handshake: Handshake, transport: str, seconds: float) -> None:
+        """The handshake is done."""
+        self.emit(
+            events.SessionOpened(
+                at=time.time(),
+                server=self.server,
+                generation=generation,
+                era=handshake.era,
+                protocol_version=handshake.protocol_version,
+                transport=transport,
+                implementation=self.implementation(handshake.server_info),
+                seconds=seconds,
+            )
+        )
+
+    def session_lost(self, generation: int, cause: str, detail: str) -> None:
+        """A session that stood is gone by no order of ours."""
+        self.emit(events.SessionLost(at=time.time(), server=self.server, generation=generation, cause=cause, detail=detail))
+
+    def implementation(self, info: JsonObject) -> str:
+        """The server's own word for itself, cut to what a label may hold."""
+        name, version = str(info.get("name") or ""), str(info.get("version") or "")
+        return self.mask.text(f"{name} {version}".strip())[:64]
 
     # Of the wire
 
