@@ -96,7 +96,7 @@ def live(daemon: Besieged) -> str:
         daemon.order("everywhere", "restart")
         for name, event in stream:
             seen.append(json.dumps([name, event]))
-            if event.get("kind") == "catalog_changed":
+            if event.get("kind") == "server_state_changed" and event["new"] in ("ready", "degraded"):
                 break
     assert any("server_notified" in one for one in seen), seen
     return "\n".join(seen)

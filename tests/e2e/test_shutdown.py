@@ -67,7 +67,7 @@ def test_nothing_is_left(daemon: Callable[..., RunningDaemon], servers: Path, tm
 def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
     daemon: Callable[..., RunningDaemon], servers: Path, signals: int
 ) -> None:
-    """One SIGTERM lets a call of seven seconds finish, though it is longer than any other grace; two end it at once."""
+    """One SIGTERM lets a call of seven seconds finish, and what goes on can be seen meanwhile; two end it at once."""
     running = daemon(puppet("slow", servers / "stdio_sleeper.py"))
     running.until_ready()
     session = HttpCaller(running.gateway)
@@ -76,18 +76,33 @@ def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
     began = time.monotonic()
     for _ in range(signals):
         os.kill(running.pid, signal.SIGTERM)
-        while running.socket.exists():  # the first has been taken: two of one kind at one moment are one
+        while (ready := probe(running.gateway)) != (503, "draining"):  # two signals of one kind at one moment are one
+            assert ready == (200, "ok")
             time.sleep(0.01)
+    seen = running.server("slow")["state"] if signals == 1 else "draining"
     answer = session.answer()
+    session.close()
     code = running.process.wait(20)
     took = time.monotonic() - began
 
-    assert code == 0
+    assert (code, seen) in ((0, "ready"), (0, "draining"))
     if signals == 1:
         assert answer["result"]["content"] == [{"type": "text", "text": "slept"}]
     else:
         assert answer["error"]["code"] == -32000
         assert took < 4.0
+
+
+def probe(gateway: str) -> tuple[int, str]:
+    """What `/readyz` says."""
+    split = urlsplit(gateway)
+    connection = HTTPConnection(split.hostname or "", split.port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
 
 
 class HttpCaller:
@@ -114,6 +129,9 @@ class HttpCaller:
         text = self._connection.getresponse().read().decode()
         data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
         return json.loads(data[-1] if data else text)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _post(self, message: dict[str, object]) -> None:
         self._connection.request("POST", self._path, json.dumps({"jsonrpc": "2.0", **message}), self._headers)

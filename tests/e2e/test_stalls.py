@@ -83,7 +83,7 @@ def test_stopped_reader_of_the_log(tmp_path: Path):
             with besieged(tmp_path, CHATTER + QUIET, stderr=reader.stdin.fileno(), ready=ready) as daemon:
                 reader.send_signal(signal.SIGSTOP)
                 before = written(daemon)
-                with unmoved(daemon, seconds=4):
+                with unmoved(daemon, seconds=2):
                     pass
                 heard = written(daemon) - before
                 full = _in_pipe(reader.stdin.fileno())
@@ -127,7 +127,7 @@ def test_stopped_journal(tmp_path: Path):
         with besieged(tmp_path / "d", CHATTER + QUIET, prefix=prefix, env=environ, ready=("quiet",)) as daemon:
             first = journald.recv(65536)
             before = written(daemon)
-            with unmoved(daemon, seconds=4):
+            with unmoved(daemon, seconds=2):
                 pass
             heard = written(daemon) - before
             journald.settimeout(5)
@@ -163,7 +163,7 @@ def test_black_hole_for_dns(tmp_path: Path):
             told: set[str] = set()
             began = time.monotonic()
             daemon.write("later.toml", entry("known", url=url))
-            with unmoved(daemon, seconds=8):
+            with unmoved(daemon, seconds=6):
                 daemon.until(lambda: "known" in _ready(daemon), "the server whose name is known", 3)
             took = time.monotonic() - began
             daemon.until(lambda: not _silent(daemon, told), "every hole to say what is wrong")
@@ -173,7 +173,7 @@ def test_black_hole_for_dns(tmp_path: Path):
         known.wait()
         known.stdout.close()
 
-    assert took > 8
+    assert took > 6
 
 
 _SEEN: set[bytes] = set()

@@ -226,7 +226,8 @@ class TestTheWayBack:
             (RestartRule.ALWAYS, 0, State.BACKOFF),
             (RestartRule.ON_FAILURE, 1, State.BACKOFF),
             (RestartRule.ON_FAILURE, 0, State.STOPPED),
-            (RestartRule.NEVER, 1, State.STOPPED),
+            (RestartRule.NEVER, 1, State.FAILED),
+            (RestartRule.NEVER, 0, State.STOPPED),
         ],
     )
     def test_the_restart_policy_decides(self, rule: RestartRule, code: int, expected: State) -> None:
@@ -237,8 +238,61 @@ class TestTheWayBack:
 
         assert cycle.state is expected
 
+    def test_a_crash_loop_lasts_until_real_uptime(self) -> None:
+        """A half-open try that fails leads back to it, and to no quicker tries; a minute of being up ends it."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        for _ in range(6):
+            bring_up(cycle, 0.0)
+            end(cycle, 0.0, served=True)
+            cycle.handle(lc.TimePassed(), 0.0)
+        seen = []
+        for attempt in range(1, 4):
+            cycle.handle(lc.TimePassed(), 300.0 * attempt)
+            end(cycle, 300.0 * attempt)
+            seen.append((cycle.state, cycle.next_attempt))
+        cycle.handle(lc.TimePassed(), 1200.0)
+        bring_up(cycle, 1200.0)
+        cycle.handle(lc.TimePassed(), 1260.0)
+        end(cycle, 1261.0)
+
+        assert seen == [(State.CRASH_LOOP, 600.0), (State.CRASH_LOOP, 900.0), (State.CRASH_LOOP, 1200.0)]
+        assert cycle.state is State.BACKOFF
+
+    def test_what_failed_for_good_is_not_healthy_and_can_be_started(self) -> None:
+        """A policy of never leaves a crashed server wanted, failed and without a next try."""
+        cycle = machine(spec(restart=RestartPolicy(policy=RestartRule.NEVER)))
+        run_to_ready(cycle)
+        end(cycle, 1.0, exit_code=3)
+        failed = (cycle.wanted, cycle.state, cycle.next_attempt, cycle.reason)
+        started = opens(cycle.handle(lc.WantedSet(Wanted.RUNNING, "ordered"), 2.0))
+
+        assert failed == (Wanted.RUNNING, State.FAILED, None, "exited with code 1; its restart policy is never")
+        assert started == [2]
+
+    def test_a_list_that_hangs_does_not_end_the_session(self) -> None:
+        """Calls are served already; the state says what is missing until the lists are in."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        for event in (lc.Launched(1), lc.Opened(1), lc.Negotiated(1)):
+            cycle.handle(event, 0.0)
+        cycle.handle(lc.TimePassed(), 60.0)
+        hanging = (cycle.state, cycle.reason)
+        cycle.handle(lc.Restored(1), 70.0)
+
+        assert hanging == (State.DEGRADED, "its lists are not read after 60 s; calls are served")
+        assert (cycle.state, cycle.generation) == (State.READY, 1)
+
 
 class TestWaking:
+    def test_callers_do_not_override_what_the_server_asked_for(self) -> None:
+        """A server that named a time is not woken before it, however many call."""
+        cycle = machine(http())
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0, "busy", retry_after_s=20.0)
+
+        assert [opens(cycle.handle(lc.Woken(), at)) for at in (5.0, 19.0, 20.0)] == [[], [], [2]]
+
     def test_a_call_wakes_one_try(self) -> None:
         """A server in backoff is tried at once when somebody wants it."""
         cycle = machine()

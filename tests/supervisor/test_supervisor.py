@@ -12,7 +12,7 @@ import pytest
 import trio.testing
 
 from mcpvisor.supervisor import events
-from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
+from mcpvisor.supervisor.errors import OrderRefused, Outcome, RequestFailed, UnknownServer
 from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
@@ -22,6 +22,7 @@ from mcpvisor.supervisor.spec import (
     HttpTarget,
     Intensity,
     PlannedChange,
+    ProbePolicy,
     RestartPolicy,
     ServerSpec,
     StdioLaunch,
@@ -292,6 +293,46 @@ class TestServersThatFail:
 
         assert first == "probe 1/3 missed"
 
+    async def test_steady_traffic_does_not_keep_a_dead_session_alive(self) -> None:
+        """Calls that began when the server was silent already are met by the silence, and are no excuse for it."""
+        server = MemoryServer()
+        probe = ProbePolicy(interval=1.0, timeout=1.0, failures=3)
+        async with supervised(spec(probe=probe, call_timeout=5.0), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            server.silent = {"ping", "tools/call"}
+            silent_at = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+
+                async def caller() -> None:
+                    while True:
+                        tasks.start_soon(failure_of, call(supervisor))
+                        await anyio.sleep(0.7)
+
+                tasks.start_soon(caller)
+                await supervisor.wait_until("files", lambda status: status.generation == 2)
+                took = anyio.current_time() - silent_at
+                server.silent = set()
+                tasks.cancel_scope.cancel()
+
+        assert took < 15.0
+
+    async def test_one_long_call_excuses_a_silent_session(self) -> None:
+        """A server that works on a call it was given before may be too busy for probes; it is left alone."""
+        server = MemoryServer()
+        server.silent = {"tools/call"}
+        probe = ProbePolicy(interval=1.0, timeout=1.0, failures=3)
+        async with supervised(spec(probe=probe, call_timeout=60.0), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(failure_of, call(supervisor))
+                await anyio.sleep(0.5)
+                server.silent = {"tools/call", "ping"}
+                await anyio.sleep(50)
+                generation, reason = supervisor.status("files").generation, supervisor.status("files").reason
+                server.silent = set()
+
+        assert (generation, reason) == (1, "busy: a probe was not answered")
+
     async def test_a_lost_session_is_renewed_by_one_handshake_for_all_callers(self) -> None:
         """However many callers meet the loss."""
         server = MemoryServer(kind="http")
@@ -373,6 +414,17 @@ class TestWhatIsWanted:
             await reach(supervisor, "files", State.READY)
 
         assert (stopped.state, stopped.wanted, stopped.wanted_by) == (State.STOPPED, "stopped", "uid:0 (stop)")
+
+    async def test_a_disabled_server_is_not_started_by_the_way(self) -> None:
+        """`disable` holds until `enable`; the refusal says so and who it was."""
+        async with supervised(spec(), files=MemoryServer()) as supervisor:
+            await supervisor.order("files", Order.DISABLE, who="uid:0")
+            await reach(supervisor, "files", State.DISABLED)
+            for order in (Order.START, Order.RESTART):
+                with pytest.raises(OrderRefused, match=r"is disabled by uid:0 \(disable\): `mcpvisor enable files` first"):
+                    await supervisor.order("files", order, who="uid:0")
+            await supervisor.order("files", Order.ENABLE, who="uid:0")
+            await reach(supervisor, "files", State.READY)
 
     async def test_a_restart_lets_calls_in_flight_finish(self) -> None:
         """Within `drain`, on the old generation; the next call is served by the new one."""

@@ -83,7 +83,8 @@ class Daemon:
         self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
         self._stopping = anyio.Event()
         self._config_applied = False
-        self._gateway: Gateway | None = None
+        self._hurried = anyio.Event()
+        """Set by the second signal."""
 
     @property
     def _settings(self) -> Settings:
@@ -100,30 +101,46 @@ class Daemon:
         supervisor.bus.attach(EventLines(self._log.emit, self._log.is_shown))
         _tell_subtree(self._subtree)
         await self._sweep_previous()
-        async with AsyncExitStack() as parts, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._heartbeat.run)
-            await tasks.start(self._take_signals)
-            await parts.enter_async_context(supervisor)
-            addresses = await self._open_listeners(parts)
-            await supervisor.apply(self._reloader.applied.specs.values())
-            self._reloading.show_invalid()
-            self._config_applied = True
-            self._tell_ready(addresses)
-            # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
-            gc.collect()
-            gc.freeze()
-            if on_ready is not None:
-                on_ready(supervisor, addresses)
-            for part in self._background(seen):
-                tasks.start_soon(part)
-            await self._stopping.wait()
-            self._notifier.stopping("stopping: servers finish what they have begun")
-            _log.info("stopping")
-            tasks.start_soon(extend_stop, self._notifier, supervisor.stop_seconds() + LISTENERS_SECONDS)
-            await parts.aclose()
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._heartbeat.run)
+                await tasks.start(self._take_signals)
+                async with AsyncExitStack() as parts:
+                    await self._run(parts, tasks, seen, on_ready)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise only_one(group) from None  # what could not be opened is told as itself, not as a group of one
         self._notifier.close()
         _log.info("stopped")
+
+    async def _run(
+        self, parts: AsyncExitStack, tasks: anyio.abc.TaskGroup, seen: Fingerprint, on_ready: OnReady | None
+    ) -> None:
+        supervisor = self._supervisor
+        await parts.enter_async_context(supervisor)
+        gateway, addresses = await self._open_listeners(parts)
+        await supervisor.apply(self._reloader.applied.specs.values())
+        self._reloading.show_invalid()
+        self._config_applied = True
+        self._tell_ready(addresses)
+        # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        if on_ready is not None:
+            on_ready(supervisor, addresses)
+        async with anyio.create_task_group() as background:
+            for part in self._background(seen):
+                background.start_soon(part)
+            await self._stopping.wait()
+            self._reloading.is_stopping = True
+            background.cancel_scope.cancel()
+        self._notifier.stopping("stopping: servers finish what they have begun")
+        _log.info("stopping")
+        tasks.start_soon(extend_stop, self._notifier, supervisor.stop_seconds() + LISTENERS_SECONDS)
+        tasks.start_soon(self._hurry, gateway)
+        # Probes and the control socket answer until the last server has ended: what is going on can be seen.
+        await gateway.drain()
+        await supervisor.close()
 
     def stop(self) -> None:
         """Begin the end; a second call changes nothing."""
@@ -131,10 +148,10 @@ class Daemon:
 
     # The parts
 
-    async def _open_listeners(self, parts: AsyncExitStack) -> dict[str, Sequence[str]]:
+    async def _open_listeners(self, parts: AsyncExitStack) -> tuple[Gateway, dict[str, Sequence[str]]]:
         settings = self._settings
         metrics = await parts.enter_async_context(_serving_metrics(self._recorder, settings.metrics.listen))
-        gateway = self._gateway = Gateway(
+        gateway = Gateway(
             self._supervisor,
             GatewaySettings(
                 listen=tuple(settings.gateway.listen),
@@ -159,7 +176,7 @@ class Daemon:
             instance=self._state.instance,
         )
         await parts.enter_async_context(control)
-        return addresses
+        return gateway, addresses
 
     def _background(self, seen: Fingerprint) -> list[Callable[[], Coroutine[Any, Any, object]]]:
         watcher = ConfigWatcher(
@@ -185,10 +202,13 @@ class Daemon:
                     await self._reloading.apply("signal")
                 elif self._stopping.is_set():
                     _log.warning("stopping at once: calls in flight are given no more time")
-                    if self._gateway is not None:
-                        self._gateway.cut()
+                    self._hurried.set()
                 else:
                     self.stop()
+
+    async def _hurry(self, gateway: Gateway) -> None:
+        await self._hurried.wait()
+        gateway.cut()
 
     async def _sweep_previous(self) -> None:
         """End what a former run has left behind, should even its guardian have failed."""
@@ -245,7 +265,8 @@ async def _serving_metrics(recorder: MetricsRecorder, listen: Sequence[str]) -> 
     try:
         yield server
     finally:
-        await anyio.to_thread.run_sync(server.stop)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(server.stop)
 
 
 def _raise_file_limit() -> None:
@@ -254,3 +275,10 @@ def _raise_file_limit() -> None:
     if soft != hard:
         with suppress(ValueError, OSError):  # some sandboxes refuse; the soft limit then stands
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def only_one(error: BaseException) -> BaseException:
+    """The one error in groups of one; a group of several stays what it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -161,4 +161,5 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),
     ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),
     ev.OrphansSwept: lambda e: ("warning", f"{e.count} processes of a former run were found and ended", {"count": e.count}),
+    ev.GuardianLost: lambda _: ("warning", "the guardian has ended; another one is started", {}),
 }

@@ -17,6 +17,7 @@ from typing import Any, Final
 from structlog.dev import ConsoleRenderer
 
 from mcpvisor.daemon.log_sink import LogRecord
+from mcpvisor.supervisor.cleaning import escape_json
 
 JOURNAL_SOCKET: Final = "/run/systemd/journal/socket"
 PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
@@ -112,7 +113,7 @@ class JsonWriter:
 
     def write(self, record: LogRecord) -> None:
         line = {"timestamp": _utc(record.at), "level": record.level, "message": record.message, **record.fields}
-        text = json.dumps(line, ensure_ascii=False, default=str, separators=(",", ":"))
+        text = escape_json(json.dumps(line, ensure_ascii=False, default=str, separators=(",", ":")))
         # What UTF-8 cannot say (a lone surrogate) becomes \udXXX, which JSON reads as the same.
         _write_all(self._descriptor, text.encode("utf-8", "backslashreplace") + b"\n")
 

@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from mcpvisor.daemon.config.applied import decide
 from mcpvisor.daemon.config.load import load
+from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
 from mcpvisor.daemon.control.reloading import ConfigState
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
@@ -38,6 +39,8 @@ class DaemonReloading:
         self._supervisor = supervisor
         self._notifier = notifier
         self._status_line = status_line
+        self.is_stopping = False
+        """Set by the daemon at its end: nothing is applied any more."""
 
     async def reload(self, trigger: str, wait: bool, timeout: float) -> ReloadAnswer:
         """Read and apply; with `wait`, then wait up to `timeout` seconds until every wanted server is ready."""
@@ -55,6 +58,9 @@ class DaemonReloading:
 
     async def apply(self, trigger: str) -> ReloadReport:
         """Read everything again and apply what is good; systemd sees a reload around it, whatever comes of it."""
+        if self.is_stopping:
+            told = Problem(file=None, message="the daemon is stopping: nothing is applied any more")
+            return ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(told,), hints=(), needs_restart=())
         self._notifier.reloading()
         try:
             report = await self._reloader.reload(trigger, self._supervisor.apply)
@@ -103,4 +109,7 @@ def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
 
 
 def _state(ok: bool, rejected: list[dict[str, object]]) -> ConfigState:
-    return ConfigState(ok=ok, rejected=[{"where": str(one["where"]), "error": str(one["error"])} for one in rejected])
+    return ConfigState(
+        ok=ok,
+        rejected=[{"where": str(one["where"]), "error": str(one["error"]), "server": str(one["server"])} for one in rejected],
+    )

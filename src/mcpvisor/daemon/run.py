@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -68,10 +69,16 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
         return Exit.PERMISSION
     except (StateDirUnusable, ListenFailed, GatewayError, OSError) as error:
         _complain(str(error))
-        return Exit.CONFIG
+        return Exit.TEMPORARY if _is_passing(error) else Exit.CONFIG
     finally:
         log.close()
     return Exit.DONE
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether a fault may be gone at the next try: a full disk must not keep the daemon down for good."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _complain(text: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from mcpvisor.daemon.config.trust import distrust
 from mcpvisor.supervisor.errors import McpvisorError
 
 _LOCK: Final = "lock"
@@ -45,6 +46,9 @@ def taken(path: Path) -> Generator[StateDir]:
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        distrusted = distrust(path, path.stat(), os.geteuid())
+        if distrusted:
+            raise StateDirUnusable(f"daemon.state_dir: {distrusted}")
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise StateDirUnusable(
@@ -62,8 +66,10 @@ def taken(path: Path) -> Generator[StateDir]:
 
 def _read(path: Path) -> str | None:
     try:
-        text = path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            text = file.read(65).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):  # the sweep of what a former run left is an extra, not a condition
         return None
     return text if text.isalnum() and len(text) <= 64 else None
 
@@ -71,7 +77,10 @@ def _read(path: Path) -> str | None:
 def _write_whole(path: Path, text: str) -> None:
     beside = path.with_suffix(".new")
     try:
-        beside.write_text(text + "\n", "ascii")
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text + "\n")
         beside.replace(path)
     except OSError as error:
         raise StateDirUnusable(f"daemon.state_dir: {path} cannot be written ({error.strerror})") from error

@@ -28,10 +28,11 @@ from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate
-from mcpvisor.supervisor.states import ADMITTING, STARTING, State
+from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
 
 BY_CONFIG: Final = "config"
+BY_POLICY: Final = "its restart policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class ServerActor:
             self._tasks = tasks
             self.reporter.added(self.spec)
             if not self._removed:
-                self._set_wanted_by_spec()
+                self._want_by_spec()
             early, self._early = self._early, []
             for event in early:
                 self._handle(event)
@@ -110,7 +111,8 @@ class ServerActor:
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
         if enabled_changed:
-            self._set_wanted_by_spec()
+            self._wanted_by = BY_CONFIG
+            self._want_by_spec()
         self.reporter.emit(
             events.ServerUpdated(at=time.time(), server=spec.name, change=change.change.value, fields=change.fields)
         )
@@ -135,8 +137,7 @@ class ServerActor:
         self._removed = True
         self._handle(told.WantedSet(told.Wanted.STOPPED, reason))
 
-    def _set_wanted_by_spec(self) -> None:
-        self._wanted_by = BY_CONFIG
+    def _want_by_spec(self) -> None:
         if self.spec.enabled:
             self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
@@ -146,11 +147,10 @@ class ServerActor:
 
     def _told(self, event: told.Input) -> None:
         """What a generation tells may quote its server."""
-        mask = self.reporter.mask
         if isinstance(event, told.Ended):
-            event = replace(event, detail=mask.text(event.detail))
+            event = replace(event, detail=self.reporter.quoted(event.detail))
         elif isinstance(event, told.Restored | told.Impaired):
-            event = replace(event, lacking=mask.text(event.lacking))
+            event = replace(event, lacking=self.reporter.quoted(event.lacking))
         self._handle(event)
 
     def _handle(self, event: told.Input) -> None:
@@ -176,7 +176,7 @@ class ServerActor:
                 self._generation_ended(event, before)
             case told.Closed(generation=number):
                 self._generations.pop(number, None)
-            case told.TimePassed() if before in STARTING and self._lifecycle.state not in STARTING:
+            case told.TimePassed() if before in COMING and self._lifecycle.state not in COMING:
                 self._connect_ended(self._lifecycle.generation, "start_timeout")
             case _:
                 pass
@@ -187,7 +187,7 @@ class ServerActor:
         if self._tasks is None:
             return
         self.reporter.generation = number
-        if number > 1:
+        if number > 1 and reason != "another_way":
             self.reporter.restarted(number, reason)
         opening = Opening(
             spec=self.spec,
@@ -269,11 +269,12 @@ class ServerActor:
             implementation=self.reporter.implementation(offer.server_info),
             pid=self.reporter.pid,
             generation=cycle.generation,
-            restarts=max(0, cycle.generation - 1),
-            next_attempt=None if due is None else time.time() + due - anyio.current_time(),
+            restarts=cycle.restarts,
+            deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
+            next_attempt=_wall(due),
             required=self.spec.required,
             wanted=cycle.wanted.value,
-            wanted_by=self._wanted_by,
+            wanted_by=BY_POLICY if cycle.is_done else self._wanted_by,
             in_flight=connection.admission.running,
             queued=connection.admission.queued,
             tools=len(offer.tools),
@@ -287,3 +288,8 @@ class ServerActor:
             origin=self.spec.origin,
             shown_name=self.spec.shown_name,
         )
+
+
+def _wall(at: float | None) -> float | None:
+    """A monotonic time as wall-clock time."""
+    return None if at is None else time.time() + at - anyio.current_time()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
 _ELLIPSIS: Final = "…"
-_BYTES_PER_CHARACTER: Final = 16
+BYTES_PER_CHARACTER: Final = 16
 """How many bytes are looked at for each character that may be shown: room for escapes, and a bound for the work."""
 
 _ESCAPES: Final = re.compile(
@@ -20,6 +21,11 @@ _UNSEEN: Final = re.compile(
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these turn the direction of what follows
     "\u200b\u2060\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"  # these hide text, or text within text
 )
+_UNSEEN_IN_JSON: Final = re.compile(
+    "[\x7f-\x9f\u2028\u2029\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""What JSON leaves as it is in its texts, and a terminal or a reader of lines does not."""
+
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -28,7 +34,7 @@ def clean_text(raw: bytes | str, limit: int) -> str:
 
     Bytes that are no UTF-8 become U+FFFD. The work is bounded by `limit`, whatever the length of `raw`.
     """
-    head = raw[: limit * _BYTES_PER_CHARACTER]
+    head = raw[: limit * BYTES_PER_CHARACTER]
     text = head.decode("utf-8", "replace") if isinstance(head, bytes) else head
     if not text.isprintable():
         text = _ESCAPES.sub("", text)
@@ -38,3 +44,12 @@ def clean_text(raw: bytes | str, limit: int) -> str:
     if len(text) > limit or len(raw) > len(head):
         text = text[: limit - 1] + _ELLIPSIS
     return text
+
+
+def escape_json(text: str) -> str:
+    """The same JSON, with everything in its texts written as an escape that could steer a terminal or end a line."""
+    return text if text.isascii() and "\x7f" not in text else _UNSEEN_IN_JSON.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found.group())[1:-1] if found.group() != "\x7f" else "\\u007f"

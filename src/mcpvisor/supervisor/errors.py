@@ -2,6 +2,7 @@
 
 McpvisorError
 +-- SpecError        the entry cannot work as written: edit it
++-- OrderRefused     an operator's order does not fit: the text says what to do first
 +-- UnknownServer    no server has that name: look at `status`
 +-- RequestFailed    a request has no result: `outcome` says whether it may be sent again
 """
@@ -35,6 +36,10 @@ class McpvisorError(Exception):
 
 class SpecError(McpvisorError):
     """An entry that cannot work as written; the text names the key and the remedy."""
+
+
+class OrderRefused(McpvisorError):
+    """An order that does not fit the state the server was put into; the text says what to do first."""
 
 
 class UnknownServer(McpvisorError):

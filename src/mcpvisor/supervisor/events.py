@@ -244,3 +244,8 @@ class OrphansSwept(Event):
     """Processes of a former run of the daemon were found and ended."""
 
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardianLost(Event):
+    """The process that would end our servers after us has itself ended; another is being started."""

@@ -20,7 +20,7 @@ from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.session import Lasting, Session
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.starts import StartGate, StartPlace
-from mcpvisor.supervisor.transports.wire import OpenFailed, Wire, WireEnd
+from mcpvisor.supervisor.transports.wire import LINGERING, OpenFailed, Wire, WireEnd
 
 _log = logging.getLogger(__name__)
 Post = Callable[[told.Input], None]
@@ -106,7 +106,8 @@ class Generation:
         except Exception as error:  # noqa: BLE001 - see below
             # A fault of ours must cost this generation only; the server is tried again like after any other end.
             _log.exception("generation %s of %s failed", self.number, self.spec.name)
-            self._ended(WireEnd(cause="internal", detail=f"a fault of mcpvisor itself: {type(error).__name__}: {error}"))
+            fault = _only_fault(error)
+            self._ended(WireEnd(cause="internal", detail=f"a fault of mcpvisor itself: {type(fault).__name__}: {fault}"))
         finally:
             if place is not None:
                 place.release()
@@ -143,9 +144,10 @@ class Generation:
         self._post(told.Negotiated(self.number))
         with self._upkeep:
             lacking = await session.restore()
-            self._is_restored = True
-            self._post(told.Restored(self.number, lacking))
-            await session.keep()
+            if wire.end is None:
+                self._is_restored = True
+                self._post(told.Restored(self.number, lacking))
+                await session.keep()
         await anyio.sleep_forever()  # retired: the watchers end what is left
 
     def _impaired(self, lacking: str) -> None:
@@ -156,7 +158,7 @@ class Generation:
         await wire.ended.wait()
         end = wire.end or PREPARING
         self._ended(end)
-        if end.cause == "session_lost" and self.session is not None:
+        if wire.kind != "stdio" and end.cause in LINGERING and self.session is not None:
             await self.session.drained()  # each request in flight has an answer of its own coming
         scope.cancel()
 
@@ -187,3 +189,10 @@ class Generation:
 
     def __repr__(self) -> str:
         return f"<Generation {self.spec.name}#{self.number}: {self.session.calls if self.session else 0} calls>"
+
+
+def _only_fault(error: BaseException) -> BaseException:
+    """The fault that task groups have wrapped; a group of several as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -35,6 +35,7 @@ from mcpvisor.supervisor.lifecycle_messages import (
 )
 from mcpvisor.supervisor.spec import RestartRule, ServerSpec
 from mcpvisor.supervisor.states import STARTING, State
+from mcpvisor.supervisor.transports.wire import LINGERING
 
 SLOW_RETRY: Final = 300.0
 """Seconds between tries of what an edit or another credential has to mend."""
@@ -84,6 +85,14 @@ class Lifecycle:
         self._reopen_reason = "start"
         self._start_timeouts = 0
         self._rest_reason = ""
+        self._is_looping = False
+        """Whether the server was in a crash loop and has not been up for long since."""
+        self._not_before = float("-inf")
+        """The time before which the server itself does not want to be tried, as it said."""
+        self.is_done = False
+        """Whether the server is at rest because it ended well and its restart policy leaves it at that."""
+        self.restarts = 0
+        """How many further generations were opened, but for those that only spoke to the server in another way."""
 
     def handle(self, event: Input, now: float) -> list[Command]:
         """Take one input at the time `now`; returns what is to be done, in order."""
@@ -117,12 +126,12 @@ class Lifecycle:
     # What is wanted
 
     def _set_wanted(self, event: WantedSet, now: float) -> list[Command]:
-        self.wanted = event.wanted
+        self.wanted, self.is_done = event.wanted, False
         self._rest_reason = event.reason
         if event.wanted is Wanted.RUNNING:
             if self._current is not None:
                 return []
-            self._history.forget()
+            self._forget()
             return self._open_next(now, self._reopen_reason, event.reason)
         return self._rest(now)
 
@@ -147,7 +156,7 @@ class Lifecycle:
         return []
 
     def _restart(self, reason: str, cause: str, now: float) -> list[Command]:
-        self._history.forget()
+        self._forget()
         if self.wanted is not Wanted.RUNNING:
             return []
         self._reopen_reason = cause
@@ -194,7 +203,7 @@ class Lifecycle:
     def _ended(self, event: Ended, now: float) -> list[Command]:
         served = event.served or (self._ready_since is not None and now - self._ready_since >= SERVED_AFTER)
         stable = self._ready_since is not None and now - self._ready_since >= self.spec.restart.stable_after
-        lost = event.cause == "session_lost"
+        lost = self.spec.transport != "stdio" and event.cause in LINGERING
         commands: list[Command] = [Retire(event.generation, self.spec.drain if lost else 0.0)]
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
@@ -202,7 +211,7 @@ class Lifecycle:
             self._lingering.add(event.generation)
         self._current, self._ready_since = None, None
         if stable:
-            self._history.forget()
+            self._forget()
         if self.wanted is not Wanted.RUNNING:
             return commands + self._rest(now)
         return commands + self._after_end(event, served, now)
@@ -211,24 +220,34 @@ class Lifecycle:
         policy = self.spec.restart
         self._reopen_reason = "session" if event.cause == "session_lost" else "exit" if served else "retry"
         if event.cause in _ANOTHER_WAY:
-            return self._open_next(now, "retry", event.detail)
+            self._reopen_reason = "another_way"
+            return self._open_next(now, "another_way", event.detail)
         if event.cause in _AS_WRITTEN:
             return self._await_try(State.FAILED, event.detail, now + SLOW_RETRY)
         if event.cause == "auth":
             return self._await_try(State.AUTH_REQUIRED, event.detail, now + (event.retry_after_s or SLOW_RETRY))
         ended_well = event.cause == "process_exited" and event.exit_code == 0
         if policy.policy is RestartRule.NEVER or (policy.policy is RestartRule.ON_FAILURE and ended_well):
-            self.wanted = Wanted.STOPPED
-            self._rest_reason = f"{event.detail}; its restart policy is {policy.policy.value}"
+            reason = f"{event.detail}; its restart policy is {policy.policy.value}"
+            if not ended_well:
+                return self._await_try(State.FAILED, reason, None)
+            self.wanted, self._rest_reason, self.is_done = Wanted.STOPPED, reason, True
             return self._rest(now)
         if event.cause == "start_timeout":
             self._start_timeouts += 1
-        if event.cause in _COUNTED and self._history.count_end(now, policy):
+        if event.retry_after_s is not None:
+            self._not_before = now + event.retry_after_s
+        if event.cause in _COUNTED and (self._history.count_end(now, policy) or self._is_looping):
+            self._is_looping = True
             return self._await_try(State.CRASH_LOOP, self._crash_loop_reason(event), now + policy.crash_loop_retry)
         if served:
             self._history.row = 0
         delay = delay_before(self._history.row, policy, self._jitter) if served else self._grow()
         return self._await_try(State.BACKOFF, event.detail, now + max(delay, event.retry_after_s or 0.0))
+
+    def _forget(self) -> None:
+        self._history.forget()
+        self._is_looping = False
 
     def _grow(self) -> float:
         self._history.row += 1
@@ -252,13 +271,14 @@ class Lifecycle:
 
     # The way back
 
-    def _await_try(self, state: State, reason: str, at: float) -> list[Command]:
+    def _await_try(self, state: State, reason: str, at: float | None) -> list[Command]:
         self.deadline = at
         return self._move(state, reason)
 
     def _wake(self, now: float) -> list[Command]:
         """At most one try per base delay comes from callers, however many there are."""
-        if self.state not in (State.BACKOFF, State.CRASH_LOOP) or now - self._tried_at < self.spec.restart.delay:
+        too_early = now - self._tried_at < self.spec.restart.delay or now < self._not_before
+        if self.state not in (State.BACKOFF, State.CRASH_LOOP) or too_early:
             return []
         return self._open_next(now, "retry", "a call is waiting")
 
@@ -267,19 +287,21 @@ class Lifecycle:
             return []
         if self.next_attempt is not None:
             return self._open_next(now, self._reopen_reason, self.reason)
+        if self.state is State.RESTORING:
+            # Calls are served: what hangs is a list, and no reason to end them.
+            budget, self.deadline = self._start_budget(), self._stable_at()
+            return self._move(State.DEGRADED, f"its lists are not read after {budget:g} s; calls are served")
         if self.state in STARTING and self._current is not None:
             return self._ended(self._start_timed_out(self._current, event.stderr_at, now), now)
         self.deadline = None
         if self.state in (State.READY, State.DEGRADED):
-            self._history.forget()
+            self._forget()
         elif self.state is State.DRAINING:
             return self._move(State.DRAINING, f"{self._rest_reason or self.reason}; its process does not end")
         return []
 
     def _start_timed_out(self, generation: int, stderr_at: float | None, now: float) -> Ended:
-        what = {State.STARTING: "did not start", State.NEGOTIATING: "did not answer the handshake"}.get(
-            self.state, "did not answer its lists"
-        )
+        what = "did not start" if self.state is State.STARTING else "did not answer the handshake"
         detail = f"{what} within {self._start_budget():g} s (start_timeout)"
         if stderr_at is not None and stderr_at >= max(self._tried_at, now - STILL_MOVING):
             detail += "; it was still writing to stderr, so it may only be slow"
@@ -292,6 +314,7 @@ class Lifecycle:
             self.deadline = None if self.next_attempt is not None else self.deadline
             return []
         self.generation += 1
+        self.restarts += self.generation > 1 and cause != "another_way"
         self._due = False
         self._current = self.generation
         self._open.add(self.generation)

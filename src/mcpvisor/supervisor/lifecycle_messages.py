@@ -119,7 +119,11 @@ Input = (
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Start this generation; `reason` is of `ServerRestarted`'s closed set, or `start` for the first."""
+    """Start this generation.
+
+    `reason` is of `ServerRestarted`'s closed set, `start` for the first, or `another_way` where a server that answered is
+    only spoken to otherwise.
+    """
 
     generation: int
     reason: str

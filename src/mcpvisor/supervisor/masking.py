@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,7 +11,13 @@ from mcpvisor.supervisor.transports.codec import Unreadable, decode, encode
 SHORTEST_SECRET: Final = 6
 """A shorter value than this would mask ordinary words."""
 
-_CUTS: Final = re.compile(r"…|$")
+ELLIPSIS: Final = "…"
+MAX_CUTS: Final = 8
+"""Where a text was cut is looked at from its end; ours have no more cuts, a server's may be all cuts."""
+
+MAX_DEPTH: Final = 100
+"""Levels that are kept of a value that is too deep to be written at once."""
+
 _MASK_BYTES: Final = MASK.encode()
 
 
@@ -29,6 +34,7 @@ class Mask:
         # Longest first: one may be a part of another.
         self._secrets = sorted(known, key=lambda secret: (-len(secret), secret))
         self._raw = [secret.encode() for secret in self._secrets]
+        self._quoted = [encode(secret)[1:-1] for secret in self._secrets]
 
     def raw(self, data: bytes) -> bytes:
         """The bytes with every secret masked."""
@@ -37,7 +43,7 @@ class Mask:
         return data
 
     def text(self, text: str) -> str:
-        """The text with every secret masked, also one that was cut with the text."""
+        """The text with every secret masked, also one that was cut with the text. Linear in the length of the text."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         for secret in self._secrets:
@@ -45,26 +51,58 @@ class Mask:
         return text
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every secret in its texts masked; the same one where there is none."""
+        """A JSON value with every secret in its texts masked; the same one where there is none. Never raises.
+
+        Of a value that is too deep to be written, what is below `MAX_DEPTH` levels is replaced.
+        """
         if value is None or not self._secrets:
             return value
-        data = masked = encode(value)
-        for secret in self._secrets:
-            masked = masked.replace(encode(secret)[1:-1], _MASK_BYTES)
+        try:
+            data = encode(value)
+        except ValueError:
+            value = _upper(value, MAX_DEPTH)
+            try:
+                data = encode(value)
+            except ValueError:
+                return _nothing_of(value)
+        masked = data
+        for secret in self._quoted:
+            masked = masked.replace(secret, _MASK_BYTES)
         if masked == data:
             return value
         try:
             return decode(masked, max_bytes=len(masked))
         except Unreadable:
-            return MASK  # a secret that reads like JSON itself: nothing of it can be kept
+            return _nothing_of(value)  # a secret that reads like JSON itself
 
 
 def _without_begin(text: str, secret: str) -> str:
-    """The text without the begin of a secret where the text was cut: at its end, or before an ellipsis."""
-    for cut in reversed(list(_CUTS.finditer(text))):
-        head = text[: cut.start()]
-        for size in range(min(len(secret) - 1, len(head)), SHORTEST_SECRET - 1, -1):
-            if head.endswith(secret[:size]):
-                text = head[:-size] + MASK + text[cut.start() :]
-                break
+    """The text without the begin of a secret where the text was cut: at its end, or before one of the last ellipses."""
+    cut = len(text)
+    for _ in range(MAX_CUTS + 1):
+        tail = text[max(0, cut - len(secret) + 1) : cut]
+        at = tail.find(secret[:SHORTEST_SECRET])
+        while at >= 0 and not secret.startswith(tail[at:]):
+            at = tail.find(secret[:SHORTEST_SECRET], at + 1)
+        if at >= 0:
+            text = text[: cut - len(tail) + at] + MASK + text[cut:]
+        cut = text.rfind(ELLIPSIS, 0, cut)
+        if cut < 0:
+            break
     return text
+
+
+def _upper(value: Any, depth: int) -> Any:
+    """The upper levels of a value, with the mask for what is below them."""
+    if not isinstance(value, dict | list):
+        return value
+    if depth == 0:
+        return MASK
+    if isinstance(value, dict):
+        return {key: _upper(one, depth - 1) for key, one in value.items()}
+    return [_upper(one, depth - 1) for one in value]
+
+
+def _nothing_of(value: Any) -> Any:
+    """What stands for a value of which nothing can be kept; the params of a message are an object in any case."""
+    return {} if isinstance(value, dict) else MASK

@@ -13,7 +13,7 @@ from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.transports.http_outcome import asks_for_session
-from mcpvisor.supervisor.transports.wire import Wire
+from mcpvisor.supervisor.transports.wire import REQUEST_TIMEOUT_CODE, Wire
 
 STDIO_SILENCE: Final = 2.0
 """Seconds after which a stdio server that does not answer the probe is spoken to in the older era."""
@@ -133,6 +133,8 @@ def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
     failure = _failure_of(error)
     if wire.end is not None:
         return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s)
+    if failure is None and error.code == REQUEST_TIMEOUT_CODE:
+        return NegotiationFailed("no_answer", "it took the handshake and gave no answer to it")
     if failure is not None and failure.cause == "not_streamable_http":
         return NegotiationFailed("not_streamable_http", failure.message)
     if failure is None or failure.outcome is Outcome.PEER_ERROR:

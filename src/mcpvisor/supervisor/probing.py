@@ -31,13 +31,16 @@ class Prober:
         policy: ProbePolicy,
         probe: Callable[[], Awaitable[object]],
         verdicts: Verdicts,
-        busy: Callable[[], bool],
+        busy: Callable[[float], bool],
     ) -> None:
+        """`busy` tells whether a request that began before the given time is still inside its own deadline."""
         self.policy = policy
         self._probe = probe
         self._verdicts = verdicts
         self._busy = busy
         self._misses = 0
+        self._silent_since: float | None = None
+        """When the first probe of a row of misses was sent."""
         self._last_answer = anyio.current_time()
         self._running: anyio.Event | None = None
         self._failure: RequestFailed | None = None
@@ -45,6 +48,7 @@ class Prober:
     def answered(self) -> None:
         """Something was answered: the session lives."""
         self._last_answer = anyio.current_time()
+        self._misses, self._silent_since = 0, None
 
     async def run(self) -> None:
         """Probe for as long as the caller's scope lasts."""
@@ -93,11 +97,13 @@ class Prober:
         if scope.cancelled_caught:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
         if failure is None:
-            self._misses = 0
             self.answered()
             self._verdicts.probe_answered(anyio.current_time() - started)
             return None
-        busy = self._busy()
+        if self._silent_since is None:
+            self._silent_since = started
+        # Only what was under way before the silence can be its cause: later requests are met by it, and are no excuse.
+        busy = self._busy(self._silent_since)
         self._misses = self._misses if busy else self._misses + 1
         # A dial that is refused needs no second opinion: nobody is there.
         dead = failure.outcome is Outcome.NOT_SENT or self._misses >= self.policy.failures

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text
 from mcpvisor.supervisor.entries import Dropped
 from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
@@ -26,6 +26,10 @@ JsonObject = dict[str, Any]
 
 HISTORY: Final = 100
 EXCERPT: Final = 120
+REASON: Final = 500
+"""Characters of a reason or a detail that may quote a server."""
+
+IMPLEMENTATION: Final = 64
 METHOD_NOT_FOUND: Final = -32601
 
 _NOT_HISTORY: Final = (events.StderrWritten, events.ServerNotified, events.ProcessesSampled, events.ProbeAnswered)
@@ -60,8 +64,14 @@ class Reporter:
         """A new spec may hold new secrets."""
         self.mask.learn(secrets_of(spec))
 
+    def quoted(self, text: str) -> str:
+        """A reason or a detail with words of the server in it, fit for events, the status and the log."""
+        return self._clean(text, REASON)
+
     def _clean(self, text: bytes | str, limit: int) -> str:
-        masked = self.mask.raw(text) if isinstance(text, bytes) else self.mask.text(text)
+        # Cut before it is masked, which costs by its length; one character more, so that it shows that it was cut.
+        head = text[: limit * BYTES_PER_CHARACTER + 1]
+        masked = self.mask.raw(head) if isinstance(head, bytes) else self.mask.text(head)
         return self.mask.text(clean_text(masked, limit))
 
     def emit(self, event: events.Event) -> None:
@@ -118,9 +128,9 @@ class Reporter:
         self.emit(events.SessionLost(at=time.time(), server=self.server, generation=generation, cause=cause, detail=detail))
 
     def implementation(self, info: JsonObject) -> str:
-        """The server's own word for itself, cut to what a label may hold."""
+        """The server's own word for itself, cleaned and cut to what a label may hold."""
         name, version = str(info.get("name") or ""), str(info.get("version") or "")
-        return self.mask.text(f"{name} {version}".strip())[:64]
+        return self._clean(f"{name} {version}".strip(), IMPLEMENTATION)
 
     # Of the wire
 
@@ -132,7 +142,7 @@ class Reporter:
                 events.ServerNotified(
                     at=time.time(),
                     server=self.server,
-                    method=self.mask.text(method),
+                    method=self._clean(method, EXCERPT),
                     params=self.mask.value(params),
                     to_caller=to_caller,
                 )
@@ -220,7 +230,7 @@ class Reporter:
 
     def log_level_asked(self, level: str, why: str) -> None:
         """See `LevelWatcher`."""
-        why = clean_text(why, EXCERPT * 2)
+        why = self._clean(why, EXCERPT * 2)
         self.emit(events.LogLevelAsked(at=time.time(), server=self.server, level=level, why=why))
 
     # Of the lists

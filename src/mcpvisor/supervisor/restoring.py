@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
+from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, Listed, read_list
@@ -30,6 +31,9 @@ LIST_RETRY: Final = 5.0
 LIST_RETRY_MAX: Final = 60.0
 LISTEN_RETRY: Final = 1.0
 LISTEN_RETRY_MAX: Final = 60.0
+
+WHY: Final = 200
+"""Characters that are kept of why a list cannot be had; a server may answer with any number."""
 
 LISTEN_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 """The answer to our own stream of notifications, and nobody else's business."""
@@ -122,7 +126,7 @@ class Restorer:
             try:
                 listed = await read_list(kind, ask)
             except RequestFailed as failure:
-                self._failed[kind] = failure.message
+                self._failed[kind] = clean_text(failure.message, WHY)
                 continue
             self._failed.pop(kind, None)
             if listed.dropped or listed.cut:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -56,11 +57,20 @@ class Session:
         self._lasting = lasting
         self._told_impaired = impaired
         self._level = SessionLevel(lasting.log_level, handshake, self._ask)
-        self._prober = Prober(spec.probe, self._probe, self, lambda: self.calls > 0)
+        self._prober = Prober(spec.probe, self._probe, self, self._is_busy)
         self._impaired: dict[str, str] = {}
-        self.calls = 0
-        """Requests of callers that are in flight."""
+        self._began: dict[int, float] = {}
+        """When each request of a caller that is in flight began, the oldest first."""
+        self._numbers = itertools.count()
         self._idle = anyio.Event()
+
+    @property
+    def calls(self) -> int:
+        """Requests of callers that are in flight."""
+        return len(self._began)
+
+    def _is_busy(self, since: float) -> bool:
+        return next(iter(self._began.values()), since) < since
 
     # Upkeep
 
@@ -87,7 +97,8 @@ class Session:
     async def drained(self) -> None:
         """Return once no request of a caller is in flight."""
         while self.calls:
-            self._idle = anyio.Event()
+            if self._idle.is_set():
+                self._idle = anyio.Event()
             await self._idle.wait()
 
     async def _watch_suspicion(self) -> None:
@@ -129,7 +140,8 @@ class Session:
         log_level: str | None = None,
     ) -> JsonObject:
         """A request of a caller. Raises RequestFailed."""
-        self.calls += 1
+        number = next(self._numbers)
+        self._began[number] = anyio.current_time()
         try:
             if self._wire.suspect:
                 await self._prober.reassure()
@@ -143,8 +155,8 @@ class Session:
             self._prober.answered()
             return result
         finally:
-            self.calls -= 1
-            if not self.calls:
+            del self._began[number]
+            if not self._began:
                 self._idle.set()
 
     async def _ask(self, method: str, params: JsonObject | None) -> JsonObject:

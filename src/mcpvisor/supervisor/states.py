@@ -43,6 +43,9 @@ COMING = frozenset({State.STARTING, State.NEGOTIATING})
 STARTING = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING})
 """On the way up; bounded by `start_timeout`."""
 
+BOUNDED = STARTING | {State.DRAINING}
+"""States that last until a deadline at the most."""
+
 UP = frozenset({State.READY, State.DEGRADED})
 """Counted as up in `mcpvisor_server_up`."""
 

@@ -28,6 +28,8 @@ class ServerStatus:
     generation: int = 0
     restarts: int = 0
     next_attempt: float | None = None
+    deadline: float | None = None
+    """Until when the present state may last at the most; None where it is bound to no time."""
     required: bool = False
     in_flight: int = 0
     queued: int = 0

@@ -10,9 +10,11 @@ Usable as a library, in any anyio program::
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -22,8 +24,8 @@ import anyio.abc
 from mcpvisor.supervisor.actor import ServerActor, Shared
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
-from mcpvisor.supervisor.errors import UnknownServer
-from mcpvisor.supervisor.events import Event
+from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
+from mcpvisor.supervisor.events import Event, GuardianLost
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
@@ -32,6 +34,7 @@ from mcpvisor.supervisor.opening import Opener
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.process.guardian import Guardian
+from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import ServerStatus
@@ -99,10 +102,13 @@ class Supervisor:
 
     async def __aenter__(self) -> Self:
         if self._guarded:
-            await self._stack.enter_async_context(Guardian(self.instance))
+            await self._stack.enter_async_context(Guardian(self.instance, lost=self._guardian_lost))
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(self._sample)
         return self
+
+    def _guardian_lost(self) -> None:
+        self.bus.emit(GuardianLost(at=time.time()))
 
     async def _sample(self) -> None:
         with self._sampling:
@@ -195,7 +201,10 @@ class Supervisor:
         self._invalid.show(entry for entry in entries if entry.name not in self._actors)
 
     async def order(self, name: str, order: Order, *, who: str) -> None:
-        """Take an operator's order; returns once it is what is wanted. Raises UnknownServer."""
+        """Take an operator's order; returns once it is what is wanted. Raises UnknownServer, and OrderRefused."""
+        status = self._actor(name).status()
+        if order in (Order.START, Order.RESTART) and status.wanted == Wanted.DISABLED:
+            raise OrderRefused(f"{name} is disabled by {status.wanted_by}: `mcpvisor enable {name}` first")
         self._actor(name).order(order.value, _WANTED[order], who)
 
     def want_log_level(self, level: str | None) -> None:
@@ -230,12 +239,18 @@ class Supervisor:
         return self._invalid.status(name) if name in self._invalid else self._actor(name).status()
 
     def statuses(self) -> list[ServerStatus]:
-        """All servers and invalid entries as they are now, in name order."""
-        return [self.status(name) for name in sorted([*self._actors, *self._invalid.names()])]
+        """All servers, those that are on their way out too, and invalid entries as they are now, in name order."""
+        leaving = {actor.spec.name: actor.status for actor in self._leaving}
+        seen = leaving | {name: partial(self.status, name) for name in (*self._actors, *self._invalid.names())}
+        return [seen[name]() for name in sorted(seen)]
 
     def stderr_tail(self, name: str, lines: int = 50) -> list[str]:
         """The newest cleaned lines of a server's stderr, oldest first. Raises UnknownServer."""
         return [] if name in self._invalid else self._actor(name).reporter.ring.tail(lines)
+
+    def stderr_lines(self, name: str, lines: int = 50) -> list[StderrLine]:
+        """As `stderr_tail`, each line with when it was written. Raises UnknownServer."""
+        return [] if name in self._invalid else self._actor(name).reporter.ring.timed_tail(lines)
 
     def history(self, name: str) -> list[Event]:
         """The newest events of a server, oldest first. Raises UnknownServer."""

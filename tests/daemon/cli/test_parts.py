@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mcpvisor.daemon.cli.looking import status_lines
 from mcpvisor.daemon.cli.output import clean, clean_line, table
 from mcpvisor.daemon.cli.sockets import candidates, is_safe
 from mcpvisor.daemon.cli.verb import duration
@@ -72,3 +73,32 @@ def test_a_folder_that_another_user_made_first_is_not_trusted(tmp_path):
     assert not is_safe(theirs / "control.sock", os.getuid())
     assert is_safe(ours / "control.sock", os.getuid())
     assert is_safe(tmp_path / "none" / "control.sock", os.getuid())
+
+
+def status_with(**server):
+    """A status as the daemon answers it, of one server."""
+    plain = {
+        "name": "s",
+        "state": "backoff",
+        "since": 90.0,
+        "next_attempt": None,
+        "transport": "http",
+        "era": None,
+        "pid": None,
+    }
+    servers = [{**plain, "restarts": 0, "reason": "", **server}]
+    return {"ready": 0, "total": 1, "now": 100.0, "servers": servers, "config": {"ok": True, "rejected": []}}
+
+
+def test_a_long_reason_is_cut_where_nothing_says_how_wide_lines_are():
+    """A reason is cut to 100 characters where the output is piped, and to what is left of the line where a width is known."""
+    status = status_with(reason="x" * 300)
+
+    assert status_lines(status, None)[2].endswith(" " + "x" * 99 + "…")
+    assert 90 == len(status_lines(status, 90)[2])
+
+
+@pytest.mark.parametrize(("due", "shown"), [(130.0, "in 30 s"), (99.5, "now"), (40.0, "overdue")])
+def test_a_try_that_was_due_long_ago_is_not_due_now(due, shown):
+    """The next try has its time, is due now, or is overdue."""
+    assert f"  {shown}  " in status_lines(status_with(next_attempt=due), None)[2]

@@ -5,6 +5,11 @@ import socket
 
 import pytest
 
+from mcpvisor.daemon.control.explain_text import clock_time
+
+SAID_AT = 1_700_000_000.0
+"""When the puppets wrote to stderr."""
+
 
 def outcome(done):
     return done.returncode, done.stdout, done.stderr
@@ -61,7 +66,7 @@ def test_explain_says_three_things_first(mcpvisor):
     assert (1, "bad is down: it exited with code 1.") == (code, what)
     assert following.startswith("Next: ")
     assert remedy.startswith("You: ")
-    assert "  bad says 2" in out.splitlines()
+    assert f"  {clock_time(SAID_AT)} bad says 2" in out.splitlines()
 
 
 def test_orders_are_given(start, mcpvisor):
@@ -75,10 +80,37 @@ def test_orders_are_given(start, mcpvisor):
     assert "running" == json.loads(mcpvisor("enable", "good", "--json", path=path).stdout)["wanted"]
 
 
+@pytest.mark.parametrize("order", ["start", "restart"])
+def test_an_order_that_is_refused_is_a_no(mcpvisor, order):
+    """`start` and `restart` of a disabled server exit with 1, and say that it is to be enabled first."""
+    code, out, err = outcome(mcpvisor(order, "off"))
+
+    assert (1, "") == (code, out)
+    assert "off is disabled by config: `mcpvisor enable off` first" in err
+    assert "refused while it is disabled" in mcpvisor(order, "--help").stdout
+
+
+@pytest.mark.parametrize("verb", ["start", "call", "tools", "restart"])
+def test_a_name_that_is_unknown_and_one_that_is_not_valid(start, mcpvisor, verb):
+    """A verb on an entry that is not valid says so and why, and not that there is none."""
+    daemon = start()
+    daemon.tell("invalidate good")
+    more = ["echo"] if verb == "call" else []
+    done = mcpvisor(verb, "good", *more, path=daemon.path)
+    unknown = mcpvisor(verb, "nosuch", *more, path=daemon.path)
+
+    assert (1, "mcpvisor: the entry of 'good' is not valid: unknown key 'comand'\n") == (done.returncode, done.stderr)
+    assert "no server is named 'nosuch'" in unknown.stderr
+
+
 def test_logs_of_one_server_and_of_all(mcpvisor):
-    """`logs SERVER` prints the lines as they are; `logs` puts each line's server before it."""
-    assert "good says 1\ngood says 2\n" == mcpvisor("logs", "good", "-n", "2").stdout
-    assert ["bad: bad says 2", "good: good says 2", "off: off says 2"] == mcpvisor("logs", "-n", "1").stdout.splitlines()
+    """`logs SERVER` prints the lines with their times; `logs` puts each line's server before it; programs get both apart."""
+    at = clock_time(SAID_AT)
+    lines = json.loads(mcpvisor("logs", "good", "-n", "1", "--json").stdout)["lines"]
+
+    assert f"{at} good says 1\n{at} good says 2\n" == mcpvisor("logs", "good", "-n", "2").stdout
+    assert [f"{name}: {at} {name} says 2" for name in ("bad", "good", "off")] == mcpvisor("logs", "-n", "1").stdout.splitlines()
+    assert [{"at": SAID_AT, "line": "good says 2"}] == lines
 
 
 def test_events_are_listed(mcpvisor):
@@ -155,7 +187,7 @@ def test_reload_says_what_changed(start, mcpvisor):
     daemon.tell("unready")
 
     assert (0, ["restart  good (target): now ready", "stop     gone: gone"]) == (code, out.splitlines())
-    assert "a hint" in err
+    assert "/etc/m.toml: hint: a hint" in err
     assert "gateway.listen has changed" in err
     assert 1 == mcpvisor("reload", "--wait", path=daemon.path).returncode
 

@@ -19,13 +19,17 @@ import anyio
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.server import ControlServer
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
+from mcpvisor.supervisor.errors import OrderRefused, Outcome, RequestFailed, UnknownServer
 from mcpvisor.supervisor.events import Event, OperatorOrdered, ServerStateChanged
 from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, StdioLaunch, plan_changes
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.supervisor import Order
+
+SAID_AT = 1_700_000_000.0
+"""When puppets wrote to stderr."""
 
 _AFTER = {
     Order.START: (State.STARTING, "running"),
@@ -58,6 +62,7 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "origin": "/etc/mcpvisor/mcpvisor.toml:7",
         "shown_name": "",
         "limits_not_enforced": "",
+        "deadline": None,
     }
     return ServerStatus(**{**values, **other})
 
@@ -116,36 +121,42 @@ class PuppetSupervisor:
         self.doors = {name: PuppetConnection(name) for name in self.now}
         self.past: dict[str, list[Event]] = defaultdict(list)
         self.said: dict[str, list[str]] = defaultdict(list)
+        self.invalid: dict[str, str] = {}
+        """Why an entry is not valid, by name."""
         self.orders: list[tuple[str, Order, str]] = []
         self.bus.attach(lambda event: self.past[event.server].append(event))
 
     def names(self) -> list[str]:
-        return sorted(self.now)
+        return sorted(self.now.keys() - self.invalid.keys())
 
     def connection(self, name: str) -> PuppetConnection:
+        if (why := self.invalid.get(name)) is not None:
+            raise UnknownServer(f"the entry of {name!r} is not valid: {why}")
         self.status(name)
         return self.doors[name]
 
     def spec(self, name):
-        return self.connection(name).spec
+        return None if name in self.invalid else self.connection(name).spec
 
     def status(self, name: str) -> ServerStatus:
         if name not in self.now:
-            raise UnknownServer(name)
+            raise UnknownServer(f"no server is named {name!r}; `mcpvisor status` lists them all")
         return self.now[name]
 
     def statuses(self) -> list[ServerStatus]:
-        return [self.now[name] for name in self.names()]
+        return [self.now[name] for name in sorted(self.now)]
 
-    def stderr_tail(self, name: str, lines: int = 50) -> list[str]:
+    def stderr_lines(self, name: str, lines: int = 50) -> list[StderrLine]:
         self.status(name)
-        return self.said[name][-lines:] if lines else []
+        return [StderrLine(SAID_AT, text) for text in self.said[name][-lines:]] if lines else []
 
     def history(self, name: str) -> list[Event]:
         self.status(name)
         return self.past[name]
 
     async def order(self, name: str, order: Order, *, who: str) -> None:
+        if self.now[name].wanted == "disabled" and order in (Order.START, Order.RESTART):
+            raise OrderRefused(f"{name} is disabled by config: `mcpvisor enable {name}` first")
         self.orders.append((name, order, who))
         state, wanted = _AFTER[order]
         self.bus.emit(OperatorOrdered(at=time.time(), server=name, order=order.value, who=who))
@@ -167,7 +178,10 @@ class PuppetReloading:
     def __init__(self, *, rejected: bool = False) -> None:
         self.config: dict[str, Any] = {"ok": True, "rejected": []}
         if rejected:
-            self.config = {"ok": False, "rejected": [{"where": "/etc/m.toml:3", "error": "unknown key 'comand'"}]}
+            self.config = {
+                "ok": False,
+                "rejected": [{"where": "/etc/m.toml:3", "error": "unknown key 'comand'", "server": "good"}],
+            }
         self.ready: bool | None = True
         self.asked: list[tuple[Any, ...]] = []
 
@@ -217,6 +231,8 @@ async def _main(arguments: argparse.Namespace) -> None:
             match line.split():
                 case ["move", name, state]:
                     supervisor.move(name, State(state))
+                case ["invalidate", name]:
+                    supervisor.invalid[name] = "unknown key 'comand'"
                 case ["unready"]:
                     reloading.ready = False
             print("done", flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcpvisor.supervisor.events import CatalogChanged, ServerRemoved, StderrWritten
+from mcpvisor.supervisor.events import CatalogChanged, ProbeAnswered, ProbeMissed, ServerRemoved, StderrWritten
 from mcpvisor.supervisor.states import State
 
 pytestmark = pytest.mark.anyio
@@ -268,6 +268,64 @@ async def test_a_resource_is_read(api):
     assert {"contents": [{"uri": "puppet://good", "text": "the text"}]} == answer.json()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        *[("POST", f"/v1/servers/bad:{order}", {}) for order in ("start", "stop", "restart", "enable", "disable")],
+        ("POST", "/v1/servers/bad/call", {"tool": "echo"}),
+        ("POST", "/v1/servers/bad/read", {"uri": "x://1"}),
+        ("GET", "/v1/servers/bad/offer", None),
+    ],
+)
+async def test_an_invalid_entry_is_told_from_a_name_that_is_unknown(api, method, path, body):
+    """Whoever wants to use an entry that is not valid is told that it is not, and why, in the supervisor's own words."""
+    api.supervisor.invalid["bad"] = "unknown key 'comand'"
+    async with speaking(api) as client:
+        answer = await client.request(method, path, json=body)
+
+    assert (404, "the entry of 'bad' is not valid: unknown key 'comand'") == (
+        answer.status_code,
+        answer.json()["error"]["message"],
+    )
+
+
+async def test_an_order_that_does_not_fit_is_refused(api):
+    """A start of a disabled server is refused with FAILED_PRECONDITION, and the text says what to do first."""
+    api.supervisor.move("good", State.DISABLED, wanted="disabled")
+    async with speaking(api) as client:
+        answer = await client.post("/v1/servers/good:start", json={})
+
+    error = answer.json()["error"]
+    assert (400, "FAILED_PRECONDITION", "ORDER_REFUSED") == (answer.status_code, error["status"], info(answer.json())["reason"])
+    assert "`mcpvisor enable good` first" in error["message"]
+    assert [] == api.supervisor.orders
+
+
+async def test_probes_that_are_missed_are_explained_until_one_is_answered(api):
+    """`explain` says of a server that it does not answer probes for as long as that is so."""
+    missed = ProbeMissed(at=1.0, server="good", misses=1, allowed=3)
+    async with speaking(api) as client:
+        api.supervisor.bus.emit(missed)
+        deaf = (await client.get("/v1/servers/good")).json()
+        api.supervisor.bus.emit(ProbeAnswered(at=2.0, server="good", seconds=0.1))
+        well = (await client.get("/v1/servers/good")).json()
+
+    assert "good does not answer probes (1 of 3 missed in a row)" == deaf["what"]
+    assert "good is ready" == well["what"]
+
+
+async def test_a_rejected_edit_is_explained(api):
+    """`explain` has what was rejected of the entry of the server, and not what was rejected of others."""
+    theirs = {"where": "/etc/m.toml:9", "error": "other", "server": "bad"}
+    ours = {"where": "/etc/m.toml:3", "error": "unknown key 'comand'", "server": "good"}
+    api.reloading.config = {"ok": False, "rejected": [theirs, ours]}
+    async with speaking(api) as client:
+        explanation = (await client.get("/v1/servers/good")).json()
+
+    assert [ours] == explanation["rejected"]
+    assert "its entry was edited and rejected: /etc/m.toml:3: unknown key 'comand'" in explanation["what"]
+
+
 async def test_offers_are_the_servers_own_entries(api):
     """What is listed are the entries of the servers, of one or of all."""
     async with speaking(api) as client:
@@ -279,13 +337,14 @@ async def test_offers_are_the_servers_own_entries(api):
 
 
 async def test_logs_are_the_tail(api):
-    """`logs` gives as many of the newest lines as are asked for."""
+    """`logs` gives as many of the newest lines as are asked for, each with when it was written."""
     api.supervisor.said["good"] = ["a", "b", "c"]
     async with speaking(api) as client:
         tail = (await client.get("/v1/servers/good/logs?lines=2")).json()
         wrong = await client.get("/v1/servers/good/logs?lines=many")
 
-    assert ["b", "c"] == tail["lines"]
+    at = api.puppet.SAID_AT
+    assert [{"at": at, "line": "b"}, {"at": at, "line": "c"}] == tail["lines"]
     assert 400 == wrong.status_code
 
 
@@ -297,7 +356,10 @@ async def test_followed_logs_go_on(api):
             api.supervisor.bus.emit(StderrWritten(at=1.0, server=server, lines=(f"of {server}",), dropped=3))
         events = await events_of(response, 2)
 
-    assert [{"lines": ["old"], "dropped": 0}, {"lines": ["of good"], "dropped": 3}] == [value for _, value in events]
+    assert [
+        {"lines": [{"at": api.puppet.SAID_AT, "line": "old"}], "dropped": 0},
+        {"lines": [{"at": 1.0, "line": "of good"}], "dropped": 3},
+    ] == [value for _, value in events]
 
 
 async def test_events_are_followed_by_server_and_kind(api):

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpvisor.daemon.control.explain import Evidence, explain, uri_conflicts
+from mcpvisor.daemon.control.evidence import Evidence, uri_conflicts
+from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
@@ -14,6 +15,7 @@ from mcpvisor.supervisor.events import (
     StdoutNoise,
 )
 from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
 
@@ -46,11 +48,12 @@ def explained(puppet):
 
 def test_a_server_that_hangs_at_its_handshake(explained):
     """A hanging handshake is named, with how long it has lasted and when the daemon gives it up."""
-    _, (what, following, remedy, *_) = explained(State.NEGOTIATING, reason="waiting for its answer to initialize")
+    _, (what, following, remedy, *_) = explained(
+        State.NEGOTIATING, reason="waiting for its answer to initialize", deadline=NOW + 228
+    )
 
     assert "s has not finished the handshake, for 12 s now: waiting for its answer to initialize." == what
-    assert following.startswith("Next: the daemon gives it 60 s")
-    assert following.endswith("at <1048>, in 48 s.")
+    assert "Next: the daemon waits for the handshake, then ends this try and makes another - at <1228>, in 4 min." == following
     assert "run its command by hand" in remedy
 
 
@@ -101,15 +104,15 @@ def test_a_crash_loop(explained):
     ends = [ended(NOW - 50 + n * 10) for n in range(5)]
     explanation, (what, following, remedy, *rest) = explained(
         State.CRASH_LOOP, *ends, reason="more than 5 ends in 60 s", next_attempt=NOW + 250, last_exit="exited with code 1",
-        stderr=("KeyError: 'TOKEN'",),
+        stderr=(StderrLine(NOW - 10, "KeyError: 'TOKEN'"),),
     )  # fmt: skip
 
     assert "s keeps ending (5 ends in 50 s): more than 5 ends in 60 s; its last process exited with code 1." == what
     assert "one careful try" in following
     assert "in 4 min" in following
     assert "mcpvisor restart s" in remedy
-    assert "  KeyError: 'TOKEN'" == rest[-1]
-    assert ["KeyError: 'TOKEN'"] == explanation["stderr"]
+    assert "  <990> KeyError: 'TOKEN'" == rest[-1]
+    assert [{"at": 990, "line": "KeyError: 'TOKEN'"}] == explanation["stderr"]
 
 
 def test_ends_that_were_wanted_are_no_crashes(explained):
@@ -169,7 +172,7 @@ def test_a_failure_is_forgotten_once_the_server_is_ready(explained):
 def test_a_server_that_ends_without_a_word(explained):
     """A server that ended and left nothing on stderr is to be run by hand; one that left words, to be read."""
     _, (_, _, silent, *_) = explained(State.BACKOFF, tried("process_exited"))
-    _, (_, _, loud, *_) = explained(State.BACKOFF, tried("process_exited"), stderr=("oh",))
+    _, (_, _, loud, *_) = explained(State.BACKOFF, tried("process_exited"), stderr=(StderrLine(NOW, "oh"),))
 
     assert "it left no word on stderr: run its command by hand" in silent
     assert "its last words on stderr are below" in loud
@@ -190,7 +193,7 @@ def test_blemishes_of_the_catalog(explained):
     explanation, lines = explained(State.READY, drop, drop, noise)
 
     assert [{"kind": "tools", "entry": "bad", "why": "no inputSchema"}] == explanation["catalog_drops"]
-    assert "it writes to stdout what is no message (7 lines), 1 entries of its lists are left out or repaired" in lines[0]
+    assert "it writes to stdout what is no message (7 lines, such as 'hello'), 1 entry of its lists is left out" in lines[0]
     assert "  tools bad: no inputSchema" in lines
 
 

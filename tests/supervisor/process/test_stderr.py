@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.stderr import LINES_BURST, RING_LINES, StderrRing
 
@@ -87,3 +89,16 @@ def test_secrets_are_masked():
     ring.feed(b"key hunter22-long and hunter22 and a\n", 0.0)
 
     assert ["key *** and *** and a"] == ring.tail()
+
+
+def test_each_line_has_the_time_at_which_it_was_written():
+    """The tail knows of each line when it was written by the wall clock, of the one without an end too."""
+    ring = StderrRing(Sink())
+    before = time.time()
+    ring.feed(b"first\nsec", 1.0)
+    middle = time.time()
+    ring.feed(b"ond\nthird", 2.0)
+    first, second, third = ring.timed_tail()
+
+    assert ["first", "second", "third"] == [first.text, second.text, third.text] == ring.tail()
+    assert before <= first.at <= middle <= second.at <= third.at <= time.time()

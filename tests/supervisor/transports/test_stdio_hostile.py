@@ -143,3 +143,21 @@ async def test_endless_line_costs_no_memory(opened, told, lag):
 
     assert resident() - before < 32 << 20
     assert lag.worst < LAG
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":NaN}}',
+        b'{"jsonrpc":"2.0","id":"q","method":"ping","params":{"id":1,"data":NaN}}',
+        b'{"method":"notifications/message","params":{"id":1,"data":"\\ud800"},"jsonrpc":"2.0"}',
+    ],
+)
+async def test_unreadable_notification_fails_no_call(opened, told, line):
+    """A notification or request of the server that cannot be read is refused alone, even while a call is in flight."""
+    script = WRITE + f"out.write({line!r} + b'\\n' + head + b'{{}}}}\\n');" + SERVE
+    with anyio.fail_after(10):
+        async with opened("stdio_inline.py", script) as wire:
+            assert {} == await wire.request("first", {})
+
+    assert ["syntax"] == [reason for reason, _ in told.refusals]

@@ -13,6 +13,7 @@ from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.config.places import config_paths
+from mcpvisor.daemon.control.counts import counted
 
 RELOAD_SECONDS: Final = 60.0
 _KEPT: Final = "keep"
@@ -40,7 +41,8 @@ def show_plan(arguments: argparse.Namespace) -> int:
         for change in changing:
             say(f"{change['change']:<8} {change['server']}{_why(change)}")
         if not changing:
-            say(f"nothing would change ({len(plan['changes'])} servers are kept)")
+            kept = len(plan["changes"])
+            say(f"nothing would change ({counted(kept, 'server')} {'is' if kept == 1 else 'are'} kept)")
     if _tell_rejected(plan["config"]):
         return int(Exit.CONFIG)
     return int(Exit.NO if changing and arguments.exit_code else Exit.DONE)
@@ -58,7 +60,7 @@ def reload_config(arguments: argparse.Namespace) -> int:
         if not report["changes"]:
             say("nothing has changed")
     for hint in report["hints"]:
-        tell(f"{hint['where']}: {hint['hint']}")
+        tell(f"{hint['where']}: hint: {hint['hint']}")
     for setting in report["needs_restart"]:
         tell(f"{setting} has changed: it is read when the daemon starts")
     if _tell_rejected(report):

@@ -11,7 +11,8 @@ from mcpvisor.daemon.cli.client import ControlClient, server_path
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, say_json_line, tell
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
-from mcpvisor.daemon.control.explain_text import event_line
+from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.control.explain_text import event_line, stderr_line
 
 _LINES: Final = 50
 
@@ -30,7 +31,7 @@ def register(verbs: Verbs) -> None:
 
 
 def show_logs(arguments: argparse.Namespace) -> int:
-    """`logs`: the captured stderr of one server, or of all, each line with its server before it."""
+    """`logs`: the captured stderr of one server, or of all, each line with its time, and with its server before it."""
     client = ControlClient(arguments.socket)
     if arguments.follow and arguments.server is not None:
         query = {"lines": arguments.lines, "follow": "true"}
@@ -39,7 +40,7 @@ def show_logs(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         query = {"kind": "stderr_written", "backlog": arguments.lines}
         stream = (value for name, value in client.follow("/v1/events", query) if name == "event")
-        return _follow_lines(stream, arguments, prefix="{server}: ")
+        return _follow_lines(map(_lines_of, stream), arguments, prefix="{server}: ")
     names = [arguments.server] if arguments.server else [one["name"] for one in client.get("/v1/status")["servers"]]
     answers = [client.get(server_path(name, "/logs"), {"lines": arguments.lines}) for name in names]
     if arguments.json:
@@ -48,7 +49,7 @@ def show_logs(arguments: argparse.Namespace) -> int:
     for answer in answers:
         before = "" if arguments.server else f"{answer['server']}: "
         for line in answer["lines"]:
-            say(before + clean_line(line))
+            say(_written(line, before))
     return int(Exit.DONE)
 
 
@@ -66,7 +67,7 @@ def show_events(arguments: argparse.Namespace) -> int:
         return int(Exit.DONE)
     for name, value in client.follow("/v1/events", query):
         if name == "lost":
-            tell(f"{value['count']} events came faster than they could be shown")
+            tell(f"{counted(value['count'], 'event')} came faster than could be shown")
         elif arguments.json:
             say_json_line(value)
         else:
@@ -79,6 +80,16 @@ def _line(event: Mapping[str, Any]) -> str:
     return clean_line(event_line({**event, "kind": f"{event.get('server') or 'daemon'} {event['kind']}"}))
 
 
+def _lines_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of stderr in the shape that followed logs have."""
+    lines = [{"at": event["at"], "line": line} for line in event["lines"]]
+    return {"server": event["server"], "lines": lines, "dropped": event["dropped"]}
+
+
+def _written(line: Mapping[str, Any], before: str) -> str:
+    return before + clean_line(stderr_line(line))
+
+
 def _follow_lines(stream: Iterable[Mapping[str, Any]], arguments: argparse.Namespace, *, prefix: str) -> int:
     for value in stream:
         if arguments.json:
@@ -86,9 +97,10 @@ def _follow_lines(stream: Iterable[Mapping[str, Any]], arguments: argparse.Names
             continue
         before = prefix.format(server=value.get("server"))
         if value["dropped"]:
-            say(f"{before}[{value['dropped']} lines over the rate were dropped]")
+            was = "was" if value["dropped"] == 1 else "were"
+            say(f"{before}[{counted(value['dropped'], 'line')} over the rate {was} dropped]")
         for line in value["lines"]:
-            say(before + clean_line(line))
+            say(_written(line, before))
         sys.stdout.flush()
     return int(Exit.DONE)
 

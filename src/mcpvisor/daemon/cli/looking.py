@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient, server_path
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.output import clean, painted, say, say_json, say_json_line, table, tell, width
+from mcpvisor.daemon.cli.output import UNSEEN_WIDTH, clean, painted, say, say_json, say_json_line, shortened, table, tell, width
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.control.explain_text import as_text, clock_time
 from mcpvisor.daemon.control.spans import seconds
@@ -19,6 +19,9 @@ WAIT_SECONDS: Final = 60.0
 _WATCH_SECONDS: Final = 1.0
 _HEADER: Final = ("NAME", "STATE", "SINCE", "NEXT", "TRANSPORT", "ERA", "PID", "RESTARTS", "REASON")
 _STATE_COLUMN: Final = 1
+
+_JUST_NOW: Final = 2.0
+"""Seconds for which a try that is due may be called due now."""
 
 
 def register(verbs: Verbs) -> None:
@@ -56,11 +59,14 @@ def show_explanation(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
-    """The status for a person: a summary, the servers, and what was rejected of the configuration."""
+    """The status for a person: a summary, the servers, and what was rejected of the configuration.
+
+    Reasons are cut to what `limit` leaves of a line; where it is None, to `UNSEEN_WIDTH`.
+    """
     lines = [f"{status['ready']}/{status['total']} ready"]
     now = status["now"]
     if status["servers"]:
-        rows = [_row(server, now) for server in status["servers"]]
+        rows = [_row(server, now, limit) for server in status["servers"]]
         lines += table(
             _HEADER, rows, limit, lambda column, cell, text: painted(text, cell) if column == _STATE_COLUMN else text
         )
@@ -71,18 +77,18 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
     return lines
 
 
-def _row(server: Mapping[str, Any], now: float) -> tuple[str, ...]:
+def _row(server: Mapping[str, Any], now: float, limit: int | None) -> tuple[str, ...]:
     due = server["next_attempt"]
     return (
         server["name"],
         server["state"],
         seconds(now - server["since"]),
-        "-" if due is None else f"in {seconds(due - now)}" if due > now else "now",
+        "-" if due is None else f"in {seconds(due - now)}" if due > now else "now" if due > now - _JUST_NOW else "overdue",
         server["transport"],
         server["era"] or "-",
         "-" if server["pid"] is None else str(server["pid"]),
         str(server["restarts"]),
-        server["reason"],
+        shortened(server["reason"], UNSEEN_WIDTH) if limit is None else server["reason"],
     )
 
 
@@ -92,7 +98,7 @@ def _one(status: dict[str, Any], name: str | None) -> dict[str, Any]:
         return status
     servers = [server for server in status["servers"] if server["name"] == name]
     if not servers:
-        raise CliError(Exit.NO, f"no server is called {name!r}: see `mcpvisor status`")
+        raise CliError(Exit.NO, f"no server is named {name!r}; `mcpvisor status` lists them all")
     ready = sum(server["state"] == "ready" for server in servers)
     return {**status, "ready": ready, "total": len(servers), "servers": servers, "healthy": servers[0]["healthy"]}
 

@@ -26,8 +26,8 @@ def build_parser() -> Parser:
 
 _EPILOG = (
     "The daemon is found by --socket, $MCPVISOR_SOCKET, /run/mcpvisor/control.sock, $XDG_RUNTIME_DIR/mcpvisor/control.sock or "
-    "/tmp/mcpvisor-$UID/control.sock. Exit codes: 0 done, 1 the answer is no, 3 the daemon is not running, 64 usage, "
-    "69 the daemon does not answer, 75 temporary, 77 permission, 78 configuration."
+    "/tmp/mcpvisor-$UID/control.sock. Exit codes: 0 done, 1 the answer is no or the order was refused, "
+    "3 the daemon is not running, 64 usage, 69 the daemon does not answer, 75 temporary, 77 permission, 78 configuration."
 )
 
 

@@ -11,9 +11,9 @@ from mcpvisor.daemon.cli.output import clean_line, say, say_json
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
 
 ORDERS: Final = {
-    "start": "start a server that was stopped",
+    "start": "start a server that was stopped; refused while it is disabled",
     "stop": "stop a server until `start`, or until the daemon's next start",
-    "restart": "give a server a fresh process or session, now",
+    "restart": "give a server a fresh process or session, now; refused while it is disabled",
     "enable": "let a server run that was disabled",
     "disable": "keep a server from running until `enable`",
 }
@@ -28,7 +28,7 @@ def register(verbs: Verbs) -> None:
 
 
 def give_order(arguments: argparse.Namespace) -> int:
-    """Give the order; 0 once the daemon has taken it up, which is before the server has followed it."""
+    """Give the order; 0 once the daemon has taken it up, which is before the server has followed it; 1 when it was refused."""
     server = ControlClient(arguments.socket).post(server_path(arguments.server, f":{arguments.order}"))
     if arguments.json:
         say_json(server)

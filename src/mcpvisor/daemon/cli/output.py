@@ -26,6 +26,9 @@ _COLOURS: Final = {
     "disabled": _GREY,
 }
 
+UNSEEN_WIDTH: Final = 100
+"""Characters of a reason where nothing says how wide the lines may be."""
+
 _LEAST_WIDTH: Final = 20
 """The last column of a table is never cut below this, however narrow the screen."""
 
@@ -84,6 +87,12 @@ def width() -> int | None:
     return None
 
 
+def shortened(text: str, most: int) -> str:
+    """The text on one line, cut to so many characters."""
+    text = clean_line(text)
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
+
+
 def as_is(_: int, __: str, padded: str) -> str:
     """No colour."""
     return padded
@@ -105,8 +114,6 @@ def table(
     lines: list[str] = []
     for row in cells:
         left = "".join(paint(column, row[column], row[column].ljust(wide)) + "  " for column, wide in enumerate(widths))
-        last = row[-1]
-        if room is not None and len(last) > room:
-            last = last[: room - 1] + "\u2026"
+        last = row[-1] if room is None else shortened(row[-1], room)
         lines.append((left + last).rstrip())
     return lines

@@ -13,6 +13,7 @@ from mcpvisor.daemon.cli.client import ControlClient, server_path
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import clean, clean_line, say, say_json, table, tell, width
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
+from mcpvisor.daemon.control.counts import counted
 
 _LISTS: Final = {
     "tools": (("tools", "name"),),
@@ -151,7 +152,8 @@ def _described(content: Mapping[str, Any]) -> str:
     kind = content.get("type", "content")
     size = len(content.get("data") or content.get("blob") or "")
     named = " ".join(str(content[key]) for key in ("mimeType", "uri", "name") if content.get(key))
-    return clean_line(f"[{kind}{' ' + named if named else ''}{f', {size} characters of base64' if size else ''}]")
+    encoded = f", {counted(size, 'character')} of base64" if size else ""
+    return clean_line(f"[{kind}{' ' + named if named else ''}{encoded}]")
 
 
 def _progress(params: Mapping[str, Any]) -> str:

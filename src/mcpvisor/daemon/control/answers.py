@@ -10,6 +10,7 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from mcpvisor.supervisor.cleaning import escape_json
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import encode
 
@@ -66,7 +67,7 @@ class ApiError(Exception):
 
 def json_response(value: Any, code: int = 200) -> Response:
     """The value as one JSON text."""
-    return Response(encode(value), code, media_type="application/json")
+    return Response(_written(value), code, media_type="application/json")
 
 
 def error_body(error: ApiError, code: int | None = None) -> dict[str, Any]:
@@ -112,7 +113,13 @@ def failure(server: str, failed: RequestFailed) -> ApiError:
 
 def sse(event: str, value: Any) -> bytes:
     """One event of an event stream; JSON has no line ends, so one `data` line is enough."""
-    return b"event: " + event.encode() + b"\ndata: " + encode(value) + b"\n\n"
+    return b"event: " + event.encode() + b"\ndata: " + _written(value) + b"\n\n"
+
+
+def _written(value: Any) -> bytes:
+    """As JSON that is safe to be looked at: what servers offer is passed on as it is, whatever characters are in it."""
+    data = encode(value)
+    return data if data.isascii() and b"\x7f" not in data else escape_json(data.decode()).encode()
 
 
 class StreamResponse(Response):

@@ -21,14 +21,16 @@ from mcpvisor.daemon.control.answers import (
     json_response,
 )
 from mcpvisor.daemon.control.calls import Calls
-from mcpvisor.daemon.control.explain import Evidence, explain, uri_conflicts
+from mcpvisor.daemon.control.evidence import Evidence, rejections_of, uri_conflicts
+from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.floods import StderrFloods
+from mcpvisor.daemon.control.probes import MissedProbes
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
 from mcpvisor.daemon.control.streams import follow_events, follow_stderr, known_events, selection
-from mcpvisor.daemon.control.views import change_view, event_view, facts_view, server_view, status_view
-from mcpvisor.supervisor.errors import UnknownServer
+from mcpvisor.daemon.control.views import change_view, event_view, facts_view, line_view, server_view, status_view
+from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ class Operations:
         self._closing = closing
         self._floods = StderrFloods()
         supervisor.bus.attach(self._floods)
+        self._probes = MissedProbes()
+        supervisor.bus.attach(self._probes)
 
     async def version(self, _: Request) -> Response:
         """GET /v1/version: the daemon itself."""
@@ -62,12 +66,15 @@ class Operations:
     async def explain(self, request: Request) -> Response:
         """GET /v1/servers/{id}: why it is as it is, and what happens next."""
         name, supervisor = request.path_params["server"], self._supervisor
+        status = supervisor.status(name)
         evidence = Evidence(
-            status=supervisor.status(name),
+            status=status,
             spec=supervisor.spec(name),
             history=supervisor.history(name),
-            stderr=supervisor.stderr_tail(name, _STDERR_LINES),
+            stderr=supervisor.stderr_lines(name, _STDERR_LINES),
             stderr_dropped=self._floods.dropped(name),
+            missed=self._probes.of(name),
+            rejections=rejections_of(status, self._reloading.last_config()["rejected"]),
             conflicts=uri_conflicts(name, {one: supervisor.connection(one).offer for one in supervisor.names()}),
         )
         return json_response(explain(evidence, time.time()))
@@ -80,7 +87,7 @@ class Operations:
         except ValueError:
             raise ApiError("NOT_FOUND", "UNKNOWN_ORDER", f"no order is called {word!r}: {', '.join(Order)}") from None
         await read_object(request)
-        self._supervisor.status(name)
+        self._supervisor.connection(name)  # what is no server, or not a valid one, is told at once
         _log.info("%s ordered %s of %s", who, order.value, name, extra={"audit": True, "peer": request.client})
         await self._supervisor.order(name, order, who=who)
         return json_response(server_view(self._supervisor.status(name)))
@@ -88,10 +95,10 @@ class Operations:
     async def logs(self, request: Request) -> Response:
         """GET /v1/servers/{id}/logs?lines=N&follow=BOOL: its captured stderr."""
         name = request.path_params["server"]
-        tail = self._supervisor.stderr_tail(name, number_asked(request.query_params, "lines", _STDERR_LINES, _MOST_LINES))
+        tail = self._supervisor.stderr_lines(name, number_asked(request.query_params, "lines", _STDERR_LINES, _MOST_LINES))
         if flag_asked(request.query_params, "follow"):
             return StreamResponse(follow_stderr(self._supervisor.bus, name, tail), self._closing)
-        return json_response({"server": name, "lines": tail})
+        return json_response({"server": name, "lines": [line_view(line) for line in tail]})
 
     async def events(self, request: Request) -> Response:
         """GET /v1/events?server=S&kind=K&backlog=N: as they happen; with follow=false only what is known."""
@@ -166,6 +173,7 @@ def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, closin
         exception_handlers={
             ApiError: _refused,
             UnknownServer: _unknown_server,
+            OrderRefused: _order_refused,
             HTTPException: _not_routed,
             Exception: _failed,
         },
@@ -177,9 +185,13 @@ async def _refused(_: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-async def _unknown_server(request: Request, _: Exception) -> Response:
-    name = request.path_params.get("server") or request.query_params.get("server")
-    return error_response(ApiError("NOT_FOUND", "UNKNOWN_SERVER", f"no server is called {name!r}: see `mcpvisor status`"))
+async def _unknown_server(_: Request, error: Exception) -> Response:
+    """No server of that name, or one whose entry is not valid: the supervisor's own words say which."""
+    return error_response(ApiError("NOT_FOUND", "UNKNOWN_SERVER", str(error)))
+
+
+async def _order_refused(_: Request, error: Exception) -> Response:
+    return error_response(ApiError("FAILED_PRECONDITION", "ORDER_REFUSED", str(error)))
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:

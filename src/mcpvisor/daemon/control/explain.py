@@ -2,85 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.control.evidence import Evidence, Signs, read_signs
+from mcpvisor.daemon.control.prospects import next_at, what_next
 from mcpvisor.daemon.control.remedies import remedy_for
 from mcpvisor.daemon.control.spans import seconds
-from mcpvisor.daemon.control.views import JsonObject, event_view, server_view
-from mcpvisor.supervisor.events import (
-    CatalogEntryDropped,
-    ConnectEnded,
-    Event,
-    LogLevelAsked,
-    MessageRefused,
-    ProcessEnded,
-    SessionLost,
-    SessionOpened,
-    StdoutNoise,
-)
-from mcpvisor.supervisor.offer import Offer
-from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 
 EVENTS_SHOWN: Final = 20
 
-_CONNECTING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING})
+_EXCERPT: Final = 60
+"""Characters of a line on stdout that the first line shows; below it stands whole."""
 
-
-_CONNECTS: Final = (
-    "the daemon gives it {start} to get ready (longer after a start that timed out), then ends this try and makes another"
-)
-
-_NEXT: Final = {
-    "ready": "the daemon probes it when nothing was heard for {probe}",
-    "degraded": "the daemon keeps the session, and tries again what is missing",
-    "starting": _CONNECTS,
-    "negotiating": _CONNECTS,
-    "restoring": _CONNECTS,
-    "backoff": "the daemon tries again by itself; a call wakes one try earlier",
-    "backoff soon": "the daemon ends what is left of the last try, then waits a little and tries again",
-    "crash_loop": "the daemon makes one careful try every few minutes; a call, an edit or an order wakes one earlier",
-    "auth_required": "the daemon waits for other credentials, with a try now and then",
-    "failed": "the daemon looks again now and then whether it can be started",
-    "failed for good": "the daemon waits for an edit of the entry",
-    "draining": "the daemon ends it when its calls are done, at the latest after {drain}",
-    "stopped": "nothing happens until `start`, or until the daemon's own next start",
-    "disabled": "nothing happens until it is enabled",
+_DOING: Final = {
+    State.STARTING: "is being started",
+    State.NEGOTIATING: "has not finished the handshake",
+    State.RESTORING: "is connected, and its lists are being read",
 }
-"""What the daemon does next, by state; for two states it depends on whether the next try has its time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """All that is known of one server. `history` is oldest first, `stderr` the newest lines of its tail."""
-
-    status: ServerStatus
-    spec: ServerSpec | None
-    """None where the entry is not valid as it is written."""
-    history: Sequence[Event] = ()
-    stderr: Sequence[str] = ()
-    stderr_dropped: int = 0
-    """Lines of stderr that were over the rate."""
-    conflicts: Sequence[str] = ()
-    """URIs that another server claims as well, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """What the history adds up to."""
-
-    cause: str
-    """The cause of the newest failure, empty where there was none since the server was last ready."""
-    ends: int
-    """Ends of processes that nobody asked for."""
-    first_end: float | None
-    noise: int
-    drops: tuple[CatalogEntryDropped, ...] = field(default=())
-    log_level: str = ""
-    """Which log level the present session does not take, and why; empty where it takes all."""
 
 
 def explain(evidence: Evidence, now: float) -> JsonObject:
@@ -88,141 +30,108 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
 
     `what` says what is wrong, `next` what the daemon will do and when (`next_at`), `remedy` what an operator can do.
     """
-    status, signs, flood = evidence.status, read_signs(evidence.history), evidence.stderr_dropped
+    status, signs = evidence.status, read_signs(evidence.history)
     return {
         "server": server_view(status),
         "state": status.state.value,
         "reason": status.reason,
         "since": status.since,
         "now": now,
-        "what": _what(status, signs, flood, now),
-        "next": _next(status, evidence.spec),
-        "next_at": _next_at(status, evidence.spec),
-        "remedy": remedy_for(status, signs.cause, flooding=flood > 0, silent=not evidence.stderr),
+        "what": _what(evidence, signs, now) + _rejected(evidence),
+        "next": what_next(evidence),
+        "next_at": next_at(evidence),
+        "remedy": remedy_for(evidence, signs),
         "cause": signs.cause,
         "last_exit": status.last_exit,
         "events": [event_view(event) for event in evidence.history[-EVENTS_SHOWN:]],
-        "stderr": list(evidence.stderr),
-        "stderr_dropped": flood,
+        "stderr": [line_view(line) for line in evidence.stderr],
+        "stderr_dropped": evidence.stderr_dropped,
         "stdout_noise": signs.noise,
+        "stdout_excerpt": signs.excerpt,
         "catalog_drops": [{"kind": drop.kind, "entry": drop.entry, "why": drop.why} for drop in signs.drops],
         "uri_conflicts": list(evidence.conflicts),
+        "rejected": list(evidence.rejections),
         "origin": status.origin,
         "wanted": status.wanted,
         "wanted_by": status.wanted_by,
     }
 
 
-def read_signs(history: Sequence[Event]) -> Signs:
-    """Count and class what happened, oldest first."""
-    cause, noise, log_level = "", 0, ""
-    ends: list[float] = []
-    drops: dict[tuple[str, str], CatalogEntryDropped] = {}
-    for event in history:
-        match event:
-            case ConnectEnded(outcome="ready"):
-                cause = ""
-            case ConnectEnded(outcome=outcome):
-                cause = outcome
-            case SessionLost(cause=lost):
-                cause = lost
-            case MessageRefused(reason=reason):
-                cause = cause or f"refused_{reason}"
-            case ProcessEnded(wanted=False):
-                ends.append(event.at)
-                cause = cause or "process_exited"
-            case StdoutNoise():
-                noise = event.count
-            case CatalogEntryDropped():
-                drops[event.kind, event.entry] = event
-            case SessionOpened():
-                log_level = ""
-            case LogLevelAsked(level=level, why=why):
-                log_level = f"{level} ({why})" if why else ""
-            case _:
-                pass
-    return Signs(cause, len(ends), ends[0] if ends else None, noise, tuple(drops.values()), log_level)
-
-
-def uri_conflicts(name: str, offers: Mapping[str, Offer]) -> list[str]:
-    """The URIs of a server that others claim too; on the common endpoint the first server in name order owns each."""
-    claims: dict[str, list[str]] = {}
-    for server in sorted(offers):
-        for resource in offers[server].resources:
-            claims.setdefault(str(resource.get("uri")), []).append(server)
-    return [
-        f"{uri} is also offered by {', '.join(one for one in servers if one != name)}; "
-        f"on /mcp it is {servers[0]}'s, at /mcp/{name} this server's own"
-        for uri, servers in claims.items()
-        if name in servers and len(set(servers)) > 1
-    ]
-
-
-def _what(status: ServerStatus, signs: Signs, flood: int, now: float) -> str:
+def _what(evidence: Evidence, signs: Signs, now: float) -> str:
+    status = evidence.status
     name, reason = status.name, f": {status.reason}" if status.reason else ""
+    if evidence.ended_by_policy:
+        return f"{name} has ended and is not started again{reason}{_last_exit(status)}{_noise(signs)}"
     match status.state:
+        case State.READY | State.DEGRADED if evidence.missed is not None:
+            return f"{name} {_deafness(evidence)}{_blemishes(evidence, signs)}"
         case State.READY:
-            return f"{name} is ready{_blemishes(signs, flood)}"
+            return f"{name} is ready{_blemishes(evidence, signs)}"
         case State.DEGRADED:
-            return f"{name} answers calls, but not all is well{reason}{_blemishes(signs, flood)}"
+            return f"{name} answers calls, but not all is well{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
-            doing = {
-                State.STARTING: "is being started",
-                State.NEGOTIATING: "has not finished the handshake",
-                State.RESTORING: "is connected, and its lists are being read",
-            }[status.state]
-            return f"{name} {doing}, for {seconds(now - status.since)} now{reason}"
+            return f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now{reason}{_noise(signs)}"
         case State.BACKOFF:
-            return f"{name} is down{reason}{_last_exit(status)}"
+            return f"{name} is down{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.CRASH_LOOP:
             span = f" in {seconds(now - signs.first_end)}" if signs.first_end is not None else ""
-            count = f" ({signs.ends} ends{span})" if signs.ends else ""
-            return f"{name} keeps ending{count}{reason}{_last_exit(status)}"
+            count = f" ({counted(signs.ends, 'end')}{span})" if signs.ends else ""
+            return f"{name} keeps ending{count}{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.AUTH_REQUIRED:
             return f"{name} refuses the credentials it was given{reason}"
         case State.FAILED:
             return f"{name} cannot work as its entry is written{reason}"
         case State.DRAINING:
-            return f"{name} is ending in good order; {status.in_flight} calls may still finish{reason}"
-        case State.STOPPED:
-            return f"{name} was stopped{reason or f' by {status.wanted_by}'}"
-        case State.DISABLED:
-            return f"{name} is disabled{reason or f' by {status.wanted_by}'}"
+            return f"{name} is ending in good order; {counted(status.in_flight, 'call')} may still finish{reason}"
+        case State.STOPPED | State.DISABLED:
+            rest = "was stopped" if status.state is State.STOPPED else "is disabled"
+            return f"{name} {rest}{reason or f' by {status.wanted_by}'}"
 
 
-def _next(status: ServerStatus, spec: ServerSpec | None) -> str:
-    if spec is None:
-        return "nothing until the entry is edited"
-    """What the daemon does next, without the time: that is `next_at`."""
-    key = status.state.value
-    if status.state in (State.BACKOFF, State.FAILED) and status.next_attempt is None:
-        key += " for good" if status.state is State.FAILED else " soon"
-    times = {"probe": spec.probe.interval, "start": spec.start_timeout, "drain": spec.drain}
-    return _NEXT[key].format(**{name: seconds(duration) for name, duration in times.items()})
+def _deafness(evidence: Evidence) -> str:
+    missed, calls = evidence.missed, evidence.status.in_flight
+    assert missed is not None
+    count = f"{missed.misses} of {missed.allowed} missed in a row" if missed.misses else "it may be busy with its calls"
+    wait = "waits" if calls == 1 else "wait"
+    waiting = f"; {counted(calls, 'call')} {wait} for it" if calls else ""
+    return f"does not answer probes ({count}){waiting}"
 
 
-def _next_at(status: ServerStatus, spec: ServerSpec | None) -> float | None:
-    if spec is None:
-        return None
-    """When that is, in seconds since the epoch; None where it is bound to no time."""
-    if status.next_attempt is not None:
-        return status.next_attempt
-    if status.state in _CONNECTING:
-        return status.since + spec.start_timeout
-    return status.since + spec.drain if status.state is State.DRAINING else None
+def _page(evidence: Evidence) -> str:
+    return ", it answered with a web page, not MCP" if "text/html" in evidence.status.reason and evidence.is_http else ""
 
 
-def _blemishes(signs: Signs, flood: int) -> str:
+def _rejected(evidence: Evidence) -> str:
+    """What is written now and not in force, which is not what the server runs."""
+    if evidence.spec is None or not evidence.rejections:
+        return ""
+    first, *more = evidence.rejections
+    subject = "its entry was edited and rejected" if first["server"] else "the file of its entry was edited and rejected"
+    rest = f" (and {counted(len(more), 'further error')})" if more else ""
+    return f"; {subject}: {first['where']}: {first['error']}{rest}"
+
+
+def _blemishes(evidence: Evidence, signs: Signs) -> str:
     said: list[str] = []
-    if flood:
-        said.append(f"it floods stderr ({flood} lines over the rate were dropped)")
+    if flood := evidence.stderr_dropped:
+        was = "was" if flood == 1 else "were"
+        said.append(f"it floods stderr ({counted(flood, 'line')} over the rate {was} dropped)")
     if signs.noise:
-        said.append(f"it writes to stdout what is no message ({signs.noise} lines)")
-    if signs.drops:
-        said.append(f"{len(signs.drops)} entries of its lists are left out or repaired")
+        said.append(f"it writes to stdout what is no message ({counted(signs.noise, 'line')}, such as {_excerpt(signs)})")
+    if drops := len(signs.drops):
+        said.append(f"{counted(drops, 'entry', 'entries')} of its lists {'is' if drops == 1 else 'are'} left out or repaired")
     if signs.log_level:
         said.append(f"it does not take the log level {signs.log_level}")
     return f", but {', '.join(said)}" if said else ""
+
+
+def _noise(signs: Signs) -> str:
+    return f"; it wrote to stdout what is no message, such as {_excerpt(signs)}" if signs.noise else ""
+
+
+def _excerpt(signs: Signs) -> str:
+    text = signs.excerpt
+    return repr(text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "\u2026")
 
 
 def _last_exit(status: ServerStatus) -> str:

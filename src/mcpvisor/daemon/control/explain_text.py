@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.spans import seconds
 
 Explanation = Mapping[str, Any]
@@ -13,6 +14,9 @@ Explanation = Mapping[str, Any]
 EVENTS_SHOWN: Final = 10
 STDERR_SHOWN: Final = 12
 _DROPS_SHOWN: Final = 10
+
+_JUST_NOW: Final = 2.0
+"""Seconds for which a time that passed may be called now; the daemon acts on it within much less."""
 
 _PLAIN_FIELDS: Final = (
     "catalog",
@@ -32,7 +36,10 @@ _PLAIN_FIELDS: Final = (
     "change",
     "order",
     "who",
+    "misses",
+    "allowed",
     "count",
+    "excerpt",
 )
 """The fields of events that say something in one line, in the order in which they are shown."""
 
@@ -55,7 +62,7 @@ def as_text(explanation: Explanation, clock: Callable[[float], str] = clock_time
         *_list("left out of its lists", [f"{d['kind']} {d['entry']}: {d['why']}" for d in explanation["catalog_drops"]]),
         *_list("URIs claimed twice", explanation["uri_conflicts"]),
         *_list("events", [event_line(event, clock) for event in explanation["events"][-EVENTS_SHOWN:]], last=True),
-        *_list("stderr", explanation["stderr"][-STDERR_SHOWN:], last=True),
+        *_list("stderr", [stderr_line(line, clock) for line in explanation["stderr"][-STDERR_SHOWN:]], last=True),
     ]
     return "\n".join(lines)
 
@@ -64,6 +71,11 @@ def event_line(event: Mapping[str, Any], clock: Callable[[float], str] = clock_t
     """One event on one line."""
     said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if event.get(name) not in (None, "")]
     return " ".join([clock(event["at"]), str(event["kind"]), *said])
+
+
+def stderr_line(line: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:
+    """One line of a server's stderr, with when it was written."""
+    return f"{clock(line['at'])} {line['line']}"
 
 
 def _sentence(text: str) -> str:
@@ -76,7 +88,9 @@ def _when(explanation: Explanation, clock: Callable[[float], str]) -> str:
     if at is None:
         return ""
     ahead = at - explanation["now"]
-    return f" - at {clock(at)}, in {seconds(ahead)}" if ahead > 0 else f" - at {clock(at)}, which is now"
+    if ahead > 0:
+        return f" - at {clock(at)}, in {seconds(ahead)}"
+    return f" - at {clock(at)}, which is now" if ahead > -_JUST_NOW else f" - it was due at {clock(at)}, {seconds(-ahead)} ago"
 
 
 def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[str]:
@@ -93,7 +107,11 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
         yield _fact("last exit", explanation["last_exit"])
     if server["limits_not_enforced"]:
         yield _fact("limits", f"not enforced: {server['limits_not_enforced']}")
-    offer = f"{server['tools']} tools, {server['resources']} resources, {server['prompts']} prompts"
+    if explanation["stdout_excerpt"]:
+        yield _fact(
+            "stdout", f"{counted(explanation['stdout_noise'], 'line')} of no message, such as: {explanation['stdout_excerpt']}"
+        )
+    offer = ", ".join(counted(server[kind], kind.removesuffix("s")) for kind in ("tools", "resources", "prompts"))
     yield _fact("offers", offer + (" (last known, it is away)" if server["stale"] else ""))
     subscriptions = server["subscriptions"]
     if subscriptions["wanted"]:

@@ -9,10 +9,14 @@ from mcpvisor.supervisor.spec import PlannedChange
 
 
 class Rejection(TypedDict):
-    """One thing in the configuration that was not accepted: `where` as `file:line`, `error` for people."""
+    """One thing in the configuration that was not accepted: `where` as `file:line`, `error` for people.
+
+    `server` is the entry that it is about, empty where it is about a file or a setting.
+    """
 
     where: str
     error: str
+    server: str
 
 
 class ConfigState(TypedDict):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mcpvisor.daemon.control.evidence import Evidence, Signs
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.status import ServerStatus
 
 _BY_CAUSE: Final = {
     "start_timeout": (
@@ -17,15 +17,38 @@ _BY_CAUSE: Final = {
     ),
     "permission": "make the program executable and readable for the daemon's user, or correct `command` in {origin}",
     "bad_cwd": "make the folder named by `cwd` in {origin}, or correct it",
-    "connect_failed": "check that the server runs and that `url` in {origin} is right",
-    "tls": "check the server's certificate, and `tls` in {origin} where it has a CA of its own",
-    "auth": "give it valid credentials (`auth` or `headers` in {origin})",
-    "protocol": "what it says is not MCP: check `command`, `args`, `url` and `era` in {origin}",
-    "process_exited": "its last words on stderr are below; correct what they complain of, then `mcpvisor restart {name}`",
+    "protocol": "what it says is not MCP: check `command`, `args` and `era` in {origin}",
+    "process_exited": "its last words on stderr are below; correct what they complain of",
     "stdout_closed": "it closed its stdout but lived on: its last words on stderr are below",
+    "stream_failed": "it closed its stdin but lived on: its last words on stderr are below",
+    "probe": "it stopped answering and was replaced: its last words on stderr are below",
+    "refused_size": "it sent a message over the limit: raise max_message in {origin}, or ask it for less",
+    "internal": "the fault is the daemon's own: its log has the details",
+}
+
+_BY_HTTP_CAUSE: Final = {
+    "start_timeout": (
+        "look at that server's own log, and whether `url` in {origin} is its MCP endpoint; "
+        "if it is only slow, raise start_timeout in {origin}"
+    ),
+    "no_answer": (
+        "it accepted the connection and gave no answer: look at that server's own log, "
+        "and whether `url` in {origin} is its MCP endpoint"
+    ),
+    "connect_failed": "check that the server runs and that `url` in {origin} is right",
+    "auth": "give it valid credentials (`auth` or `headers` in {origin})",
+    "protocol": "what it answers is not MCP: check `url`, `transport` and `era` in {origin}",
+    "not_mcp": "what it answers is not MCP: check `url` in {origin}",
+    "not_found": "there is no MCP endpoint at that path: check the path of `url` in {origin}",
+    "redirect": "write the address that it leads to as `url` in {origin}, if that is the right one",
+    "http_refused": "look at that server's own log for why it refuses; check `url` and `headers` in {origin}",
+    "server_error": "the fault is the server's, or a proxy's before it: look at their logs",
+    "busy": "it is overloaded or limits its clients: look at its own log, and at proxies before it",
     "session_lost": "the server forgot the session, as one that was restarted does; nothing to do unless it goes on",
     "stream_failed": "the connection broke: look at the server's own log and at proxies between",
-    "refused_size": "it sent a message over the limit: raise max_message in {origin}, or ask it for less",
+    "probe": "it stopped answering: look at that server's own log",
+    "refused_size": _BY_CAUSE["refused_size"],
+    "internal": _BY_CAUSE["internal"],
 }
 
 _BY_STATE: Final = {
@@ -35,30 +58,112 @@ _BY_STATE: Final = {
     State.NEGOTIATING: "wait; if it never answers, read its stderr below, run its command by hand, and check `era` in {origin}",
     State.RESTORING: "wait; calls are served already",
     State.DRAINING: "wait",
-    State.BACKOFF: "look at the events and the stderr below; `mcpvisor restart {name}` tries at once",
-    State.CRASH_LOOP: "read its stderr below; `mcpvisor restart {name}` tries at once and forgets the ends so far",
+    State.BACKOFF: "look at the events and the stderr below",
+    State.CRASH_LOOP: "read its stderr below",
     State.AUTH_REQUIRED: "give it valid credentials (`auth` or `headers` in {origin}), then `mcpvisor reload`",
     State.FAILED: "correct {origin}, then `mcpvisor reload`",
     State.STOPPED: "`mcpvisor start {name}`",
     State.DISABLED: "`mcpvisor enable {name}`",
 }
 
+_BY_HTTP_STATE: Final = {
+    State.STARTING: "wait",
+    State.NEGOTIATING: "wait; if it never answers, look at that server's own log, and check `url` and `era` in {origin}",
+    State.BACKOFF: "look at the events below, and at that server's own log",
+    State.CRASH_LOOP: "look at the events below, and at that server's own log",
+}
+"""Where the advice differs for a server that is no process of ours."""
+
 _SETTLED: Final = frozenset({State.READY, State.STARTING, State.RESTORING, State.DRAINING, State.STOPPED, State.DISABLED})
 """States in which an earlier failure is history, or its advice would be wrong."""
 
+_OFF_STDOUT: Final = "make it write to stderr what it writes to stdout besides messages (a banner, a debug print)"
 
-def remedy_for(status: ServerStatus, cause: str, *, flooding: bool, silent: bool) -> str:
-    """One sentence on what an operator can do now; `silent` is a server of whose stderr there is nothing to read."""
-    if status.state is State.READY and flooding:
-        advice = "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
-    elif status.state is State.DISABLED and status.wanted_by == "config":
-        advice = "set `enabled = true` in {origin}, or `mcpvisor enable {name}`"
-    elif status.state in (State.BACKOFF, State.CRASH_LOOP) and silent and cause in ("process_exited", ""):
-        advice = "it left no word on stderr: run its command by hand; `mcpvisor restart {name}` tries at once"
-    elif status.state in _SETTLED or cause not in _BY_CAUSE:
-        advice = _BY_STATE[status.state]
-    else:
-        advice = _BY_CAUSE[cause]
-        if status.state is State.CRASH_LOOP:
-            advice += "; `mcpvisor restart {name}` tries at once"
-    return advice.format(name=status.name, origin=status.origin or "its entry")
+
+def remedy_for(evidence: Evidence, signs: Signs) -> str:
+    """One sentence on what an operator can do now."""
+    status = evidence.status
+    advice = _advice(evidence, signs) + _haste(evidence)
+    advice = advice.format(name=status.name, origin=status.origin or "its entry", pid=status.pid)
+    if evidence.spec is not None and evidence.rejections:
+        edit = f"correct {evidence.rejections[0]['where']}, then `mcpvisor reload`"
+        return edit if advice == _BY_STATE[State.READY] else f"{edit}; {advice}"
+    return advice
+
+
+def _advice(evidence: Evidence, signs: Signs) -> str:
+    status = evidence.status
+    match status.state:
+        case State.FAILED | State.STOPPED if evidence.ended_by_policy:
+            shown = "the events below" if evidence.is_http else "the events and the stderr below"
+            return f"look at why it ended ({shown}), then `mcpvisor start {{name}}`"
+        case State.READY | State.DEGRADED if evidence.missed is not None:
+            return _of_the_deaf(evidence)
+        case State.READY if evidence.stderr_dropped:
+            return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
+        case State.READY if signs.noise:
+            return _OFF_STDOUT
+        case State.DISABLED if status.wanted_by == "config":
+            return "set `enabled = true` in {origin}, or `mcpvisor enable {name}`"
+        case state if state in _SETTLED:
+            return _of_state(evidence)
+        case _:
+            noise = f"; {_OFF_STDOUT}" if signs.noise else ""
+            return _of_failure(evidence, signs.cause) + noise
+
+
+def _of_the_deaf(evidence: Evidence) -> str:
+    where = "that server's own log" if evidence.is_http else "whether its process (pid {pid}) is at work or was stopped"
+    return f"look at {where}; `mcpvisor restart {{name}}` replaces it now"
+
+
+def _of_failure(evidence: Evidence, cause: str) -> str:
+    silent = not evidence.stderr and evidence.status.state in (State.BACKOFF, State.CRASH_LOOP)
+    if evidence.is_http:
+        return _of_http(evidence, cause)
+    if silent and cause in ("process_exited", ""):
+        return "it left no word on stderr: run its command by hand"
+    return _BY_CAUSE.get(cause) or _of_state(evidence)
+
+
+def _of_http(evidence: Evidence, cause: str) -> str:
+    reason = evidence.status.reason
+    if "text/html" in reason and cause in ("not_mcp", "protocol", "not_streamable_http"):
+        return "check that `url` in {origin} is the MCP endpoint, and that no login page or proxy stands before it"
+    if cause == "protocol" and " 404 " in reason:
+        cause = "not_found"
+    if cause == "tls":
+        return _of_tls(reason)
+    return _BY_HTTP_CAUSE.get(cause) or _of_state(evidence)
+
+
+def _of_tls(reason: str) -> str:
+    """TLS fails in four ways, and only one of them is the server's certificate."""
+    if "cannot be loaded" in reason:
+        return "correct the file that the reason names, or its key under `tls` in {origin}"
+    if "refused TLS" in reason:
+        return "give it the certificate it asks for (`tls.client_cert` and `tls.client_key` in {origin})"
+    if "certificate" in reason:
+        return "check the server's certificate, and `tls` in {origin} where it has a CA of its own"
+    return "what answers at that port does not speak TLS: write `http://` in `url` ({origin}), or the port that does"
+
+
+def _of_state(evidence: Evidence) -> str:
+    state = evidence.status.state
+    return (_BY_HTTP_STATE.get(state) if evidence.is_http else None) or _BY_STATE[state]
+
+
+def _haste(evidence: Evidence) -> str:
+    """How to have the next try now, where one is waited for and nobody has asked for patience."""
+    status = evidence.status
+    if evidence.retry_after:
+        return "; it has asked for the time until the next try, so leave it that"
+    match status.state:
+        case State.BACKOFF:
+            return "; `mcpvisor restart {name}` tries at once"
+        case State.CRASH_LOOP:
+            return "; `mcpvisor restart {name}` tries at once and forgets the ends so far"
+        case State.FAILED if status.next_attempt is not None and evidence.spec is not None:
+            return "; `mcpvisor restart {name}` tries at once"
+        case _:
+            return ""

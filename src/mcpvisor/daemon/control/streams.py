@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from mcpvisor.daemon.control.answers import Emit, Producer
-from mcpvisor.daemon.control.views import event_kind, event_view
+from mcpvisor.daemon.control.views import event_kind, event_view, line_view
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import Event, ServerEvent, ServerRemoved, StderrWritten
+from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.supervisor import Supervisor
 
 QUEUE: Final = 4096
@@ -54,15 +55,16 @@ def follow_events(supervisor: Supervisor, wanted: Wanted, backlog: int) -> Produ
     return produce
 
 
-def follow_stderr(bus: EventBus, name: str, tail: list[str]) -> Producer:
+def follow_stderr(bus: EventBus, name: str, tail: list[StderrLine]) -> Producer:
     """First the tail, then each line as it is written; ends when the server leaves supervision."""
 
     async def produce(emit: Emit) -> None:
         with bus.subscribe(QUEUE) as events:
-            await emit("lines", {"lines": tail, "dropped": 0})
+            await emit("lines", {"lines": [line_view(line) for line in tail], "dropped": 0})
             async for event in events:
                 if isinstance(event, StderrWritten) and event.server == name:
-                    await emit("lines", {"lines": event.lines, "dropped": event.dropped})
+                    lines = [line_view(StderrLine(event.at, text)) for text in event.lines]
+                    await emit("lines", {"lines": lines, "dropped": event.dropped})
                 elif isinstance(event, ServerRemoved) and event.server == name:
                     return
 

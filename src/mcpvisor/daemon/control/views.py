@@ -11,6 +11,7 @@ from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.reloading import ConfigState
 from mcpvisor.supervisor.events import Event
 from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
@@ -53,6 +54,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "origin": status.origin,
         "shown_name": status.shown_name,
         "limits_not_enforced": status.limits_not_enforced,
+        "deadline": status.deadline,
     }
 
 
@@ -94,6 +96,11 @@ def offer_view(name: str, offer: Offer, *, stale: bool, era: str | None) -> Json
         "resource_templates": offer.resource_templates,
         "prompts": offer.prompts,
     }
+
+
+def line_view(line: StderrLine) -> JsonObject:
+    """One line of stderr, and when it was written."""
+    return {"at": line.at, "line": line.text}
 
 
 def change_view(change: PlannedChange) -> JsonObject:

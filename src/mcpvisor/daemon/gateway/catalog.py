@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+from mcp.shared.uri_template import InvalidUriTemplate
 
 from mcpvisor.daemon.gateway.names import own_name, public_name
+from mcpvisor.daemon.gateway.templates import MAX_TEMPLATES, MAX_URI, Matcher, first_match, matcher
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.spec import ToolView
@@ -46,7 +47,7 @@ class Template:
     """A resource template on show; `matcher` is None where its syntax is not understood."""
 
     listed: Listed
-    matcher: UriTemplate | None
+    matcher: Matcher | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +76,7 @@ class Catalog:
         listed = self.resources.get(uri)
         if listed is not None:
             return listed.server
-        for template in self.templates.values():
-            if template.matcher is not None and template.matcher.match(uri) is not None:
-                return template.listed.server
-        return None
+        return first_match((one.matcher for one in self.templates.values() if one.matcher is not None), uri)
 
     def changed_from(self, old: Catalog) -> frozenset[CatalogKind]:
         """The kinds in which a client would see a difference."""
@@ -89,7 +87,7 @@ def shelve(server: str, offer: Offer, view: ToolView, *, alone: bool) -> Catalog
     """What one server shows; `alone` keeps its own names, else they carry its prefix."""
     rename = own_name if alone else public_name
     notes: list[str] = []
-    tools = _named(server, "tool", [tool for tool in offer.tools if _shown(view, tool.get("name"))], rename, notes)
+    tools = _named(server, "tool", [tool for tool in offer.tools if shows(view, tool.get("name"))], rename, notes)
     prompts = _named(server, "prompt", offer.prompts, rename, notes)
     resources = _by_uri(server, "resource", "uri", offer.resources, notes)
     patterns = _by_uri(server, "resource template", "uriTemplate", offer.resource_templates, notes)
@@ -97,7 +95,7 @@ def shelve(server: str, offer: Offer, view: ToolView, *, alone: bool) -> Catalog
         tools=tools,
         prompts=prompts,
         resources=resources,
-        templates={uri: Template(listed, _matcher(listed, notes)) for uri, listed in patterns.items()},
+        templates=_templates(server, patterns, notes),
         left_out=tuple(notes),
     )
 
@@ -129,7 +127,8 @@ def _second_claim(uri: str, owner: Listed, claimant: Listed) -> str:
     )
 
 
-def _shown(view: ToolView, name: Any) -> bool:
+def shows(view: ToolView, name: Any) -> bool:
+    """Whether the operator's filter lets a tool of this original name be shown and called."""
     if not isinstance(name, str) or any(fnmatchcase(name, pattern) for pattern in view.deny):
         return False
     return not view.allow or any(fnmatchcase(name, pattern) for pattern in view.allow)
@@ -161,7 +160,9 @@ def _by_uri(server: str, noun: str, key: str, entries: Iterable[JsonObject], not
         uri = entry.get(key)
         if not isinstance(uri, str):
             continue
-        if uri in shelf:
+        if key == "uri" and len(uri) > MAX_URI:
+            notes.append(f"{server}: the {noun} {uri[:200]!r} is not shown: its URI is longer than {MAX_URI} characters")
+        elif uri in shelf:
             notes.append(f"{server}: a second {noun} {uri[:200]!r} is not shown")
         else:
             shelf[uri] = Listed(server, uri, entry)
@@ -186,11 +187,22 @@ def _within_caps(server: str, noun: str, entries: Iterable[JsonObject], notes: l
         notes.append(f"{server}: {over - NAMED_LEFT_OUT} more of kind {noun} are over the limits of the catalog and not shown")
 
 
-def _matcher(listed: Listed, notes: list[str]) -> UriTemplate | None:
-    try:
-        return UriTemplate.parse(listed.original)
-    except InvalidUriTemplate as error:
-        notes.append(
-            f"{listed.server}: the resource template {listed.original[:200]!r} is shown, but answers for nothing: {error}"
-        )
-        return None
+def _templates(server: str, patterns: Mapping[str, Listed], notes: list[str]) -> dict[str, Template]:
+    """The templates up to their limits, which keep one URI from costing everybody's time."""
+    shelf: dict[str, Template] = {}
+    over: list[str] = []
+    for text, listed in patterns.items():
+        if len(shelf) >= MAX_TEMPLATES:
+            over.append(f"{server}: the resource template {text[:200]!r} is over the limit of {MAX_TEMPLATES} and not shown")
+            continue
+        try:
+            shelf[text] = Template(listed, matcher(server, text))
+        except InvalidUriTemplate as error:
+            shelf[text] = Template(listed, None)
+            notes.append(f"{server}: the resource template {text[:200]!r} is shown, but answers for nothing: {error}")
+        except ValueError as error:
+            over.append(f"{server}: the resource template {text[:200]!r} is not shown: {error}")
+    notes.extend(over[:NAMED_LEFT_OUT])
+    if len(over) > NAMED_LEFT_OUT:
+        notes.append(f"{server}: {len(over) - NAMED_LEFT_OUT} more resource templates are over their limits and not shown")
+    return shelf

@@ -89,6 +89,11 @@ class Endpoint(Server[Any]):
         for event in events:
             await self._streams.publish(event)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is the endpoint of a server that is not configured any more."""
+        return self.view is not None and self.view not in self._doors.names()
+
     def end_streams(self) -> None:
         """End the open streams of notifications in good order."""
         self._listen.close()
@@ -128,7 +133,9 @@ class Endpoint(Server[Any]):
             text = self._instructions_of(name)
             if not text:
                 continue
-            part = f"# {name}\n\n{text[:INSTRUCTIONS_OF_ONE]}"
+            # Indented, so that no line of a server's text can pass for the heading of another server.
+            body = "\n".join(f"    {line}" for line in text[:INSTRUCTIONS_OF_ONE].splitlines())
+            part = f"# {name}\n\n{body[:INSTRUCTIONS_OF_ONE]}"
             room -= len(part)
             if room < 0:
                 break

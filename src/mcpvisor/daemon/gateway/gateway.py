@@ -15,6 +15,7 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.endpoint import Endpoint
 from mcpvisor.daemon.gateway.guard import Guard
+from mcpvisor.daemon.gateway.in_flight import InFlight
 from mcpvisor.daemon.gateway.listeners import CUT_SECONDS, Listener, WebServer, open_listeners
 from mcpvisor.daemon.gateway.notices import Notices
 from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
@@ -54,6 +55,7 @@ class Gateway:
         self._sessions: Sessions | None = None
         self._stack = AsyncExitStack()
         self._cut = anyio.Event()
+        self._in_flight: InFlight | None = None
         self.token: str | None = None
 
     @property
@@ -100,10 +102,9 @@ class Gateway:
                     try:
                         yield
                     finally:
-                        await self._end_streams(sessions)
-                        grace = self._grace()
-                        tasks.start_soon(self._end_sessions, sessions, grace, web)
-                        web.end(grace)
+                        with anyio.CancelScope(shield=True):
+                            await self.drain()
+                        web.end(0.0)
                 tasks.cancel_scope.cancel()
         finally:
             for listener in self._listeners:
@@ -116,8 +117,9 @@ class Gateway:
         return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=group_id())
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
+        self._in_flight = InFlight(GatewayApp(self._endpoint, sessions, self._health))
         return Guard(
-            GatewayApp(self._endpoint, sessions, self._health),
+            self._in_flight,
             admission=admission,
             hosts=frozenset(self._settings.hosts),
             origins=frozenset(self._settings.origins),
@@ -154,17 +156,33 @@ class Gateway:
             await self._sessions.end(session)
         self._catalogs.drop(server)
 
-    async def _end_streams(self, sessions: Sessions) -> None:
-        """End what would stay open for ever, so that only requests in flight are waited for."""
-        for endpoint in self._endpoints.values():
-            endpoint.end_streams()
-        with anyio.CancelScope(shield=True):
-            for session in sessions.all():
-                await session.transport.end_push()
+    async def drain(self) -> None:
+        """Take no more MCP requests, and return once those in flight are answered or their time is over.
+
+        Their time is the largest `drain` of the servers; `cut` ends it. Probes are answered all the while. Idempotent.
+        """
+        sessions, in_flight = self._sessions, self._in_flight
+        if sessions is None or in_flight is None or in_flight.is_draining:
+            return
+        in_flight.is_draining = True
+        await self._end_streams(sessions)
+        with anyio.move_on_after(self._grace()):
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(self._until_cut, waiting.cancel_scope)
+                await in_flight.answered()
+                waiting.cancel_scope.cancel()
+        for session in sessions.all():
+            await sessions.end(session)
+        with anyio.move_on_after(CUT_SECONDS):
+            await in_flight.answered()
 
     def cut(self) -> None:
-        """While the gateway closes: give requests in flight no more time."""
+        """While the gateway drains: give requests in flight no more time."""
         self._cut.set()
+
+    async def _until_cut(self, scope: anyio.CancelScope) -> None:
+        await self._cut.wait()
+        scope.cancel()
 
     def _grace(self) -> float:
         limit = self._settings.limits.grace_seconds
@@ -172,14 +190,12 @@ class Gateway:
             return limit
         return max((self._doors.connection(name).spec.drain for name in self._doors.names()), default=0.0)
 
-    async def _end_sessions(self, sessions: Sessions, grace: float, web: WebServer) -> None:
-        """Answer what is still in flight after the grace; cancelled when nothing was."""
-        with anyio.move_on_after(grace):
-            await self._cut.wait()
+    async def _end_streams(self, sessions: Sessions) -> None:
+        """End what would stay open for ever, so that only requests in flight are waited for."""
+        for endpoint in self._endpoints.values():
+            endpoint.end_streams()
         for session in sessions.all():
-            await sessions.end(session)
-        await anyio.sleep(CUT_SECONDS)
-        web.force_exit = True
+            await session.transport.end_push()
 
     def _refused(self, reason: str) -> None:
         self._observer.refused("client", reason)

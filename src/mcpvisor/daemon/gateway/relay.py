@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from mcpvisor.daemon.gateway.asking import ask
 from mcpvisor.daemon.gateway.caller import Caller, caller_of
-from mcpvisor.daemon.gateway.catalog import Listed
+from mcpvisor.daemon.gateway.catalog import Listed, shows
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.crossing import (
     failure_data,
@@ -27,10 +27,13 @@ from mcpvisor.daemon.gateway.crossing import (
 )
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import LISTS, Lists
+from mcpvisor.daemon.gateway.names import SEPARATOR
 from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
 from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern
 from mcpvisor.daemon.gateway.taps import LogTaps
+from mcpvisor.daemon.gateway.templates import MAX_URI
 from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
+from mcpvisor.supervisor.offer import NOTHING
 
 JsonObject = dict[str, Any]
 Answer = Callable[[Context, Mapping[str, Any]], Awaitable[JsonObject]]
@@ -165,14 +168,37 @@ class Relay:
             listed = (catalog.tools if kind == "tools" else catalog.prompts).get(name)
             if listed is not None:
                 return listed
+        unread = self._of_unread(kind, name)
+        if unread is not None:
+            return unread
         noun = kind.removesuffix("s")
         raise rejected(f"unknown_{noun}", f"Unknown {noun}: {name[:200]}")
 
+    def _of_unread(self, kind: Literal["tools", "prompts"], name: str) -> Listed | None:
+        """A name of a server whose lists were never read: it knows best, and while it is away its door says why."""
+        server, original = self._view, name
+        if server is None:
+            server, separator, original = name.partition(SEPARATOR)
+            if not separator or not original:
+                return None
+        try:
+            door = self._doors.connection(server)
+        except UnknownServer:
+            return None
+        if door.offer is not NOTHING or (kind == "tools" and not shows(door.spec.tools, original)):
+            return None
+        return Listed(server, original, {})
+
     def _owner(self, uri: str) -> str | None:
-        owner = self._catalogs.current(self._view).owner_of(uri)
+        """The server that answers for a URI; it is looked for again only where the catalog is another one meanwhile."""
+        if len(uri) > MAX_URI:
+            raise rejected("uri_too_long", f"a URI of more than {MAX_URI} characters is not taken", code=_INVALID_PARAMS)
+        seen = self._catalogs.current(self._view)
+        owner = seen.owner_of(uri)
         if owner is None:
             self._catalogs.refresh()
-            owner = self._catalogs.current(self._view).owner_of(uri)
+            fresh = self._catalogs.current(self._view)
+            owner = fresh.owner_of(uri) if fresh is not seen else None
         return owner
 
     async def _forward(self, ctx: Context, server: str, params: JsonObject) -> JsonObject:
@@ -181,7 +207,8 @@ class Relay:
             door = self._doors.connection(server)
             result = await ask(door, server, ctx, params, _caller(ctx), self._taps)
             from_modern = door.era == "modern"
-            if from_modern and result.get("resultType", "complete") != "complete":
+            result_type = result.get("resultType")
+            if isinstance(result_type, str) and result_type != "complete":  # in whatever era the server claims to be
                 raise RequestFailed(
                     Outcome.PEER_ERROR,
                     "input_required",

@@ -21,13 +21,18 @@ def read_or_mint(state_dir: Path) -> str:
     """The gateway's token, minted where there is none yet. Raises GatewayError."""
     path = state_dir / TOKEN_FILE
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return _mint(path)
     except OSError as error:
         raise GatewayError(f"{path}: cannot be read ({error.strerror}); remove it to have a new token minted") from error
     with os.fdopen(descriptor, "rb") as file:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o007:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise GatewayError(f"{path}: is no file; remove it to have a new token minted")
+        if info.st_uid not in {0, os.geteuid()}:
+            raise GatewayError(f"{path}: belongs to uid {info.st_uid}, who knows it; remove it to have a new token minted")
+        if stat.S_IMODE(info.st_mode) & 0o007:
             raise GatewayError(f"{path}: everybody may read it; remove it to have a new token minted")
         token = file.read(4096).decode("ascii", "replace").strip()
     if len(token) < _MIN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 
@@ -26,6 +26,14 @@ _REST_FACTOR: Final = 4
 """A flood is read a fifth of the time: the pipe holds the writer back, and the neighbours have the rest."""
 _SHORTEST_REST: Final = 0.001
 
+
+class StderrLine(NamedTuple):
+    """One cleaned line, and when it was written in wall-clock seconds since the epoch."""
+
+    at: float
+    text: str
+
+
 StderrSink = Callable[[tuple[str, ...], int], None]
 """Takes a batch of lines, and how many lines before them were over the rate."""
 
@@ -39,8 +47,10 @@ class StderrRing:
     def __init__(self, sink: StderrSink, *, mask: Mask | None = None) -> None:
         self._sink = sink
         self._mask = mask or Mask()
-        self._ring: deque[str] = deque(maxlen=RING_LINES)
+        self._ring: deque[StderrLine] = deque(maxlen=RING_LINES)
         self._partial = b""
+        self._written_at = 0.0
+        """When something was last written, by the wall clock."""
         self._allowance = float(LINES_BURST)
         self._counted_at: float | None = None
         self._dropped = 0
@@ -51,12 +61,17 @@ class StderrRing:
 
     def tail(self, count: int = RING_LINES) -> list[str]:
         """The newest lines, oldest first, with the line that has no end yet."""
-        unended = [self._clean(self._partial)] if self._partial else []
+        return [line.text for line in self.timed_tail(count)]
+
+    def timed_tail(self, count: int = RING_LINES) -> list[StderrLine]:
+        """As `tail`, each line with when it was written."""
+        unended = [StderrLine(self._written_at, self._clean(self._partial))] if self._partial else []
         return [*self._ring, *unended][-count:] if count > 0 else []
 
     def feed(self, data: bytes, now: float) -> bool:
         """Take what was written; whether it came faster than the rate."""
         self.last_write = now
+        self._written_at = time.time()
         first, *rest = data.split(b"\n")
         head = self._partial + first[: max(0, _RAW_LINE - len(self._partial))]
         if not rest:
@@ -66,7 +81,7 @@ class StderrRing:
         ended = [head, *rest[:-1]]
         self.lines += len(ended)
         lines = [self._clean(line) for line in ended[-RING_LINES:]]  # more would not stay, and cleaning is what costs
-        self._ring.extend(lines)
+        self._ring.extend(StderrLine(self._written_at, line) for line in lines)
         return self._pass_on(lines, len(ended), now)
 
     def end(self, now: float) -> None:

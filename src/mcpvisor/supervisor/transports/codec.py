@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -14,7 +16,29 @@ MAX_VALUES: Final = 500_000
 _QUOTES: Final = 4 * MAX_VALUES
 """Quotes in one message: two for each value and two for its name. More than that are more values than there may be."""
 
+_MARKS: Final = (b",", b"[", b"{")
+"""Each value but the first has one of these before it."""
+
+_PIECE: Final = 256 * 1024
+
+MAX_DEPTH: Final = 200
+"""Lists and objects within each other: far more than any message has, and little enough to be walked from any stack."""
+
+_OPENING: Final = (b"[", b"{")
+_NEITHER_QUOTE_NOR_BRACKET: Final = bytes(set(range(256)) - set(b'"[]{}'))
+_ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
+_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
+"""Up one level and down one, as signed bytes."""
+
+MAX_BATCH: Final = 1000
+"""Messages of one array that are looked at."""
+
+_SPACES: Final = b" \t\r\n"
+
+_T = TypeVar("_T")
+
 _decode = msgspec.json.Decoder().decode
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -27,20 +51,56 @@ class Unreadable(ValueError):
 
 
 def count_values(data: bytes) -> int:
-    """How many values a JSON text has at most; commas and brackets inside strings are not taken for structure.
+    """How many values a JSON text has at most, or some number over `MAX_VALUES`, beyond which nobody counts.
 
-    The exact count costs a pass over the text, so it is only made when the cheap upper bound is over the limit.
+    Commas and brackets inside strings are not taken for structure. The exact count costs a pass over the text, so it is only
+    made when the cheap upper bound is over the limit.
     """
-    bound = data.count(b",") + data.count(b"[") + data.count(b"{")
-    if bound <= MAX_VALUES:
-        return bound + 1
-    # Without what is escaped, every second piece between quotes is outside of strings. Plain searches, no expression: these
-    # take some 3 ms for a megabyte whatever is in it.
-    data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if data.count(b'"') > _QUOTES:
-        return bound + 1
-    bare = b"".join(data.split(b'"')[::2])
-    return bare.count(b",") + bare.count(b"[") + bare.count(b"{") + 1
+    bound = 1
+    for start in range(0, len(data), _PIECE):
+        bound += sum(data.count(mark, start, start + _PIECE) for mark in _MARKS)
+        if bound > MAX_VALUES:
+            return _count_outside_strings(data)
+    return bound
+
+
+def _count_outside_strings(data: bytes) -> int:
+    values, quotes, start, is_outside = 1, 0, 0, True
+    while start < len(data):
+        piece = data[start : start + _PIECE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece = data[start : start + _PIECE + 1]  # what is escaped belongs to its backslash
+        start += len(piece)
+        # Without what is escaped, every second part between quotes is outside of strings. Plain searches, no expression:
+        # these take some 3 ms for a megabyte whatever is in it.
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        quotes += len(parts) - 1
+        bare = b"".join(parts[::2] if is_outside else parts[1::2])
+        is_outside = is_outside == bool(len(parts) % 2)
+        values += sum(bare.count(mark) for mark in _MARKS)
+        if values > MAX_VALUES or quotes > _QUOTES:
+            return max(values, MAX_VALUES + 1)
+    return values
+
+
+def is_too_deep(data: bytes) -> bool:
+    """Whether a JSON text is nested over `MAX_DEPTH` levels; brackets inside strings are not counted.
+
+    Linear: a pass over the text where it has enough brackets at all, and a step for each bracket that no cheaper way removes.
+    """
+    if sum(data.count(mark) for mark in _OPENING) <= MAX_DEPTH:
+        return False
+    marks = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NEITHER_QUOTE_NOR_BRACKET)
+    # Two quotes with nothing between them change nothing for the others; without them there are no more quotes than brackets.
+    brackets = b"".join(marks.replace(b'""', b"").split(b'"')[::2])
+    depth = 0
+    while len(brackets) > MAX_DEPTH:
+        # The innermost level goes at one stroke, as long as that is a good part of all.
+        outer = brackets.replace(b"[]", b"")
+        if len(outer) > len(brackets) * 3 // 4:
+            break
+        brackets, depth = outer, depth + 1
+    return depth + max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b")), default=0) > MAX_DEPTH
 
 
 def decode(data: bytes, *, max_bytes: int) -> Any:
@@ -48,17 +108,38 @@ def decode(data: bytes, *, max_bytes: int) -> Any:
 
     Strict: UTF-8, no NaN, no lone surrogate, bounded depth and number of values. Raises `Unreadable`.
     """
+    _check_size(data, max_bytes)
+    return _parsed(_decode, data)
+
+
+def _check_size(data: bytes, max_bytes: int) -> None:
     if len(data) > max_bytes:
         raise Unreadable("size", f"a message of {len(data)} bytes is over the limit of {max_bytes}")
-    values = count_values(data)
-    if values > MAX_VALUES:
-        raise Unreadable("values", f"a message of {values} values is over the limit of {MAX_VALUES}")
+    if count_values(data) > MAX_VALUES:
+        raise Unreadable("values", f"a message of more than {MAX_VALUES} values")
+    if is_too_deep(data):
+        raise Unreadable("depth", f"a message is nested over {MAX_DEPTH} levels")
+
+
+def _parsed(parse: Callable[[bytes], _T], data: bytes) -> _T:
     try:
-        return _decode(data)
-    except RecursionError:
+        return parse(data)
+    except RecursionError:  # called from a stack that is nearly full
         raise Unreadable("depth", "a message is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable("syntax", f"no valid JSON: {error}") from None
+
+
+def decode_messages(data: bytes, *, max_bytes: int) -> tuple[list[Any], int]:
+    """The messages of a JSON text, which is one or an array of them, and how many it holds.
+
+    Of an array the first `MAX_BATCH` are parsed; the others must only be JSON by their outline. Raises `Unreadable`.
+    """
+    if data.lstrip(_SPACES)[:1] != b"[":
+        return [decode(data, max_bytes=max_bytes)], 1
+    _check_size(data, max_bytes)
+    pieces = _parsed(_split, data)
+    return [_parsed(_decode, piece) for piece in pieces[:MAX_BATCH]], len(pieces)
 
 
 def encode(message: Any) -> bytes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
 
 MAX_COOKIES: Final = 50
 MAX_COOKIE: Final = 4096
+
+_SECONDS: Final = re.compile(r"-?[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def _default_path(request_path: str) -> str:
 
 def _seconds(text: str) -> float | None:
     digits = text.strip()
-    return float(digits) if digits.lstrip("-").isdecimal() and len(digits) < 16 else None
+    return float(digits) if _SECONDS.fullmatch(digits) else None
 
 
 def _date(text: str) -> float | None:

@@ -30,11 +30,15 @@ _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (soc
 
 
 class DialFailed(Exception):
-    """No connection came about: nothing was sent. `cause` is `connect_failed` or `tls`."""
+    """No connection came about. `cause` is `connect_failed` or `tls`.
 
-    def __init__(self, cause: str, detail: str) -> None:
+    `was_written`: the request had left before TLS was refused; otherwise nothing was sent.
+    """
+
+    def __init__(self, cause: str, detail: str, *, was_written: bool = False) -> None:
         super().__init__(detail)
         self.cause = cause
+        self.was_written = was_written
 
 
 def client_context(trust: TlsTrust) -> ssl.SSLContext:

@@ -13,14 +13,20 @@ from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import HttpTarget
 from mcpvisor.supervisor.transports.address import Address, join_address
 from mcpvisor.supervisor.transports.cookies import CookieJar
+from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken, HttpConnection
-from mcpvisor.supervisor.transports.http_outcome import MAX_ERROR_BODY
+from mcpvisor.supervisor.transports.http_outcome import MAX_ERROR_BODY, status_line
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import Head, ResponseRefused
 
 MAX_REDIRECTS: Final = 5
 
-_REDIRECTS: Final = frozenset({301, 302, 307, 308})
+MAX_LOCATION: Final = 4096
+"""Characters of an address that a redirect may name."""
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_UNHANDLED: Final = frozenset({307, 308})
+"""By these a server says that it has not handled the request, and where the same request is to be sent."""
 _OURS: Final = frozenset(
     {
         "accept-encoding", "connection", "content-length", "cookie", "expect", "keep-alive", "last-event-id",
@@ -44,8 +50,11 @@ class RedirectRefused(Exception):
 class Response:
     """A response whose head has come; a context manager that ends the exchange, whole or in the middle."""
 
-    def __init__(self, head: Head, connection: HttpConnection, pool: HttpPool) -> None:
+    def __init__(self, head: Head, address: Address, connection: HttpConnection, pool: HttpPool) -> None:
         self.head = head
+        self.address = address
+        self.was_redirected = False
+        """Whether the request had been written to another address before."""
         self._connection = connection
         self._pool = pool
         self._is_ours = True
@@ -91,7 +100,8 @@ class Endpoint:
         self._own = spec_headers(target)
         self._pool = pool
         self._jar = CookieJar()
-        self._heads: dict[tuple[str, str], str] = {}
+        self._heads: dict[str, tuple[str, str]] = {}
+        """For each verb the path it was last sent to, and the begin of its head."""
         self.standing: dict[str, str] = {}
         """Headers of the session, sent with each request: its id and its protocol version."""
 
@@ -100,20 +110,31 @@ class Endpoint:
     ) -> Response:
         """Send a request and return its response; redirects within the origin are followed and remembered.
 
-        `repeatable` says whether it may be written twice when a kept connection turns out closed. Raises DialFailed,
-        ConnectionBroken, ResponseRefused, RedirectRefused and Unsendable.
+        `repeatable` says whether it may be written twice when a kept connection turns out closed. What is not follows one
+        redirect at most, and only where the server says by it that it has not handled the request. Raises DialFailed (once a
+        redirect was followed, only for what is repeatable), ConnectionBroken, ResponseRefused, RedirectRefused and Unsendable.
         """
         where = address or self.address
-        for _ in range(MAX_REDIRECTS + 1):
-            response = await self._once(where, verb, body, headers, repeatable)
+        for hops in range(MAX_REDIRECTS + 1):
+            try:
+                response = await self._once(where, verb, body, headers, repeatable)
+            except DialFailed as failed:
+                if repeatable or not hops:
+                    raise
+                raise ConnectionBroken(f"after a redirect to {where}: {failed}", answered=False) from failed
+            except ConnectionBroken as broken:
+                if not hops:
+                    raise
+                raise ConnectionBroken(f"after a redirect to {where}: {broken}", answered=broken.answered) from broken
             head = response.head
             if head.cookies:
                 self._jar.store(head.cookies, where.path, time.time())
             if head.status not in _REDIRECTS or "location" not in head.headers:
+                response.was_redirected = hops > 0
                 return response
             async with response:
                 await response.error_body()
-            where = redirected(where, head.headers["location"])
+            where = next_hop(where, head, hops, repeatable=repeatable)
             if address is None:
                 self.address = where
         raise RedirectRefused(f"more than {MAX_REDIRECTS} redirects, the last one to {where}: write the final address as url")
@@ -122,7 +143,7 @@ class Endpoint:
         request = self._request(where, verb, body, headers)
         connection = await self._pool.take()
         try:
-            return Response(await connection.ask(request), connection, self._pool)
+            return Response(await connection.ask(request), where, connection, self._pool)
         except ConnectionBroken as broken:
             await connection.aclose()
             if broken.answered or not connection.served or not repeatable:
@@ -132,19 +153,19 @@ class Endpoint:
             raise
         connection = await self._pool.take(fresh=True)
         try:
-            return Response(await connection.ask(request), connection, self._pool)
+            return Response(await connection.ask(request), where, connection, self._pool)
         except BaseException:
             await connection.aclose()
             raise
 
     def _request(self, where: Address, verb: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        head = self._heads.get((verb, where.path))
-        if head is None:
+        path, head = self._heads.get(verb, ("", ""))
+        if path != where.path:
             head = f"{verb} {where.path} HTTP/1.1\r\n"
             for name, value in {"host": where.origin.authority, **self._own}.items():
                 if verb == "POST" or name != "content-type":
                     head += f"{name}: {value}\r\n"
-            self._heads[verb, where.path] = head
+            self._heads[verb] = where.path, head
         # One line for each name: servers refuse requests that say their routing headers twice.
         varying = {**self.standing, **{name.lower(): value for name, value in headers.items()}} if headers else self.standing
         for name, value in varying.items():
@@ -159,11 +180,30 @@ class Endpoint:
         return head.encode() + b"\r\n" + body
 
 
+def next_hop(base: Address, head: Head, hops: int, *, repeatable: bool) -> Address:
+    """Where a request that was redirected, after `hops` other times, is sent again. Raises RedirectRefused."""
+    target = redirected(base, head.headers["location"])
+    why = ""
+    if head.status == 303:
+        why = "which would make it a GET"
+    elif not repeatable and head.status not in _UNHANDLED:
+        why = "since the request may have run already: write it as url if it is right"
+    elif not repeatable and hops:
+        why = "since it is the second one for a request that must not run twice: write the final address as url"
+    if why:
+        raise RedirectRefused(f"a redirect ({status_line(head.status)}) from {base} to {target} is not followed, {why}")
+    return target
+
+
 def redirected(base: Address, location: str) -> Address:
     """Where a redirect leads, if it stays within the origin. Raises RedirectRefused, which names the address."""
+    if len(location) > MAX_LOCATION:
+        raise RedirectRefused(f"a redirect from {base} to {location[:200]!r}..., an address of {len(location)} characters")
     target = join_address(base, location)
     if target is None:
-        raise RedirectRefused(f"a redirect to {location[:200]!r}, which is no http address")
+        raise RedirectRefused(f"a redirect from {base} to {location[:200]!r}, which is no http address")
+    if len(target.path) > MAX_LOCATION:  # a relative one makes the path longer each time
+        raise RedirectRefused(f"a redirect from {base} to {location[:200]!r}, where the path has {len(target.path)} characters")
     if target.origin != base.origin:
         # Another host would see the credentials, and http would show them to everybody on the way.
         raise RedirectRefused(

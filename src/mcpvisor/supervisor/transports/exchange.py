@@ -14,7 +14,7 @@ import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.transports.codec import Unreadable, decode
+from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode_messages
 from mcpvisor.supervisor.transports.intake import Intake
 
 JsonObject = dict[str, Any]
@@ -146,15 +146,28 @@ class Exchange:
         requests in it, for the wire to answer. Never raises for what a server sends.
         """
         try:
-            value = decode(data, max_bytes=self._max_message)
+            messages, count = decode_messages(data, max_bytes=self._max_message)  # arrays: batches of revision 2025-03-26
         except Unreadable as error:
             self.unreadable(data, error, within, unasked=unasked)
             return []
-        messages: list[Any] = value if isinstance(value, list) else [value]  # an array: batches of revision 2025-03-26
         if not messages:
             self.intake.admits()
         sorted_ones = (self._sort(message, data, within, unasked) for message in messages)
-        return [request for request in sorted_ones if request is not None]
+        requests = [request for request in sorted_ones if request is not None]
+        if count > len(messages):
+            self._refuse_rest(data, count, within, unasked)
+        return requests
+
+    def _refuse_rest(self, data: bytes, count: int, within: Pending | None, unasked: bool) -> None:
+        """Drop the messages of an array beyond `MAX_BATCH`; a request whose answer may be among them fails."""
+        detail = f"an array of {count} messages, of which only the first {MAX_BATCH} are taken"
+        if self.intake.admits():
+            self._hooks.refused("values", detail)
+        pending = within
+        if pending is None and (b'"result"' in data or b'"error"' in data):
+            pending = self._owner_of(data, unasked)
+        if pending is not None and not pending.done.is_set():
+            self._fail_refused(pending, detail)
 
     def unreadable(self, data: bytes, error: Unreadable, within: Pending | None = None, *, unasked: bool = False) -> None:
         """Fail the request that a refused message was the answer to, where that can be told; `data` may be cut."""
@@ -168,10 +181,11 @@ class Exchange:
             self._hooks.refused(error.reason, detail)
         pending = within if within is not None else self._owner_of(data, unasked)
         if pending is not None:
-            self._settle_failed(
-                pending,
-                RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", f"the server's answer was refused: {detail}"),
-            )
+            self._fail_refused(pending, detail)
+
+    def _fail_refused(self, pending: Pending, detail: str) -> None:
+        text = f"the server's answer was refused: {detail}"
+        self._settle_failed(pending, RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", text))
 
     def _owner_of(self, data: bytes, unasked: bool) -> Pending | None:
         """The one pending request whose id stands in a message that cannot be parsed; None where that is ambiguous."""

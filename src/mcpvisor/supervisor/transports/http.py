@@ -20,7 +20,7 @@ from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of, written
 from mcpvisor.supervisor.transports.push import PushState, PushStream
-from mcpvisor.supervisor.transports.wire import WireEnd
+from mcpvisor.supervisor.transports.wire import LINGERING, WireEnd
 
 SESSION_HEADER: Final = "mcp-session-id"
 VERSION_HEADER: Final = "mcp-protocol-version"
@@ -101,7 +101,7 @@ class HttpWire(PostingWire):
         first = self.end or end
         self.end = first
         self.ended.set()
-        if end.cause != "session_lost":  # each request in flight has an answer of its own; closing the wire fails them
+        if end.cause not in LINGERING:  # each request in flight has an answer of its own; closing the wire fails them
             self._exchange.fail_all(lambda _: self._maybe_executed(first))
             self._exchange.intake.close()
         if not self.in_flight:
@@ -183,7 +183,7 @@ class HttpWire(PostingWire):
     async def _send(self, message: JsonObject) -> None:
         session = self._session
         try:
-            with anyio.move_on_after(NOTE_SECONDS), self._faults():
+            with anyio.move_on_after(NOTE_SECONDS), self._faults(None):
                 async with await self._post(written(message), NO_HEADERS, None) as response:
                     # Some servers answer even a notification with an event stream, which need not end.
                     is_stream = response.head.content_type == "text/event-stream"

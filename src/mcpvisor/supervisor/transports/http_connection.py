@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import select
 import ssl
 from enum import Enum
-from typing import Final
+from typing import Final, TypeGuard
 
 import anyio
 import anyio.abc
@@ -18,6 +19,9 @@ from mcpvisor.supervisor.transports.inflate import Inflater
 _READ: Final = 64 * 1024
 _LAST_WORDS: Final = 1.0
 """Seconds to look for an early answer after a request could not be written to its end."""
+
+_CERTIFICATE_ALERT: Final = re.compile(r"_ALERT_.*(CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE|ACCESS_DENIED|DECRYPT_ERROR)")
+"""OpenSSL's names of the alerts by which a server refuses the certificate of a client, or the lack of one."""
 
 _BROKEN: Final = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
@@ -55,7 +59,7 @@ class HttpConnection:
     async def ask(self, request: bytes) -> Head:
         """Write a request and read the head of its response.
 
-        Raises ConnectionBroken, ResponseRefused, and DialFailed where TLS was refused before anything was read.
+        Raises ConnectionBroken, ResponseRefused, and DialFailed where the server refused our certificate, or wants one.
         """
         self.stage = Stage.BUSY
         reader = self._reader
@@ -75,10 +79,10 @@ class HttpConnection:
             try:
                 data = await self._stream.receive(_READ)
             except _BROKEN as error:
-                if isinstance(error, ssl.SSLError) and not answered and not self.served:
+                if not answered and not self.served and _is_certificate_alert(error):
                     # TLS 1.3: a server that wants a certificate of ours says so only after the handshake.
                     detail = f"the server refused TLS: {error.reason} (keys tls.client_cert and tls.client_key)"
-                    raise DialFailed("tls", detail) from error
+                    raise DialFailed("tls", detail, was_written=True) from error
                 raise ConnectionBroken("the connection was closed before an answer", answered=answered) from error
             answered = True
             reader.feed(data)
@@ -158,3 +162,8 @@ class HttpConnection:
         self.stage = Stage.CLOSED
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(self._stream)
+
+
+def _is_certificate_alert(error: BaseException) -> TypeGuard[ssl.SSLError]:
+    """Whether the peer refused the handshake; any other fault of TLS says nothing about what the peer has done before it."""
+    return isinstance(error, ssl.SSLError) and _CERTIFICATE_ALERT.search(error.reason or "") is not None

@@ -78,6 +78,8 @@ class Reply:
     method: str | None
     """The method of the request; None for a notification or an answer of ours."""
     request_id: int | None = None
+    was_redirected: bool = False
+    """Whether the request had been written to another address before, which sent it here."""
     session_sent: bool = False
     retry_after: str = ""
     www_authenticate: str = ""
@@ -93,6 +95,11 @@ class Verdict:
     failure: RequestFailed | None = None
 
 
+def is_repeatable(method: str | None) -> bool:
+    """Whether a message may be written twice: a method of `REPEATABLE`, or (None) one that gets no answer."""
+    return method is None or method in REPEATABLE
+
+
 def judge(reply: Reply) -> Verdict:
     """The meaning of a response."""
     if 200 <= reply.status < 300:
@@ -103,14 +110,19 @@ def judge(reply: Reply) -> Verdict:
     if _says_session_lost(reply, error):
         return Verdict(Meaning.SESSION_LOST, session_lost(reply.status))
     retry_after = parse_retry_after(reply.retry_after, reply.now)
-    if reply.status == 429 or (reply.status == 503 and retry_after is not None):
+    if reply.status == 429:
         return _failed(Meaning.BUSY, Outcome.NOT_SENT, reply, error, retry_after)
-    if error is not None and (reply.status < 500 or error.get("id") == reply.request_id):
+    if reply.status == 503 and retry_after is not None:
+        # A proxy also says so of a server that broke off in the middle of its work.
+        outcome = Outcome.NOT_SENT if is_repeatable(reply.method) else Outcome.MAYBE_EXECUTED
+        return _failed(Meaning.BUSY, outcome, reply, error, retry_after)
+    if error is not None and (reply.status < 500 or _is_answer(error, reply)):
         return Verdict(Meaning.ANSWERED, _answered_error(reply, error))
     if reply.status >= 500:
         return _failed(Meaning.SERVER_ERROR, Outcome.MAYBE_EXECUTED, reply, error, retry_after)
     if 300 <= reply.status < 400:
-        return _failed(Meaning.REDIRECT, Outcome.REJECTED, reply, error)
+        outcome = Outcome.REJECTED if is_repeatable(reply.method) else Outcome.MAYBE_EXECUTED
+        return _failed(Meaning.REDIRECT, outcome, reply, error)
     if reply.method == "initialize" and reply.status in _NOT_STREAMABLE:
         return _failed(Meaning.NOT_STREAMABLE_HTTP, Outcome.NOT_SENT, reply, error)
     return _failed(Meaning.NOT_FOUND if reply.status == 404 else Meaning.REFUSED, Outcome.PEER_ERROR, reply, error)
@@ -156,7 +168,7 @@ def is_session_error(text: bytes) -> bool:
         message = decode(text, max_bytes=4096)
     except Unreadable:
         return False
-    if not isinstance(message, dict) or "error" not in message or isinstance(message.get("id"), int):
+    if not isinstance(message, dict) or "error" not in message or _names_a_request(message.get("id")):
         return False
     return asks_for_session(_error_text(message["error"]))
 
@@ -169,20 +181,30 @@ def asks_for_session(text: str) -> bool:
 def _says_session_lost(reply: Reply, error: dict[str, Any] | None) -> bool:
     if not reply.session_sent or reply.status not in (400, 404):
         return False
-    if error is not None and error.get("id") == reply.request_id is not None:
-        code = error["error"].get("code") if isinstance(error["error"], dict) else None
-        if code == _METHOD_NOT_FOUND:  # a server that knows the session, and answers an unknown method with 404
-            return False
+    is_answer = error is not None and _is_answer(error, reply)
+    if is_answer and (reply.status == 400 or error["error"].get("code") == _METHOD_NOT_FOUND):
+        return False  # a server that knows the session, and answers an unknown method with 404
     if reply.status == 404:
         return True
     text = _error_text(error["error"]) if error is not None else reply.body[:4096].decode("utf-8", "replace")
     return asks_for_session(text)
 
 
+def _names_a_request(ident: object) -> bool:
+    """Whether an id is one of ours; some servers give it back as text."""
+    return isinstance(ident, int) or (isinstance(ident, str) and ident.isdecimal())
+
+
+def _is_answer(error: dict[str, Any], reply: Reply) -> bool:
+    """Whether an error carries the id of the very request it came for."""
+    ident = error.get("id")
+    return reply.request_id is not None and _names_a_request(ident) and str(ident) == str(reply.request_id)
+
+
 def _answered_error(reply: Reply, error: dict[str, Any]) -> RequestFailed:
     """The server's error, as it is; one that names no request of ours comes from its HTTP layer, and tells the status."""
     failure = peer_error(error["error"])
-    if failure.data is None and error.get("id") != reply.request_id:
+    if failure.data is None and not _is_answer(error, reply):
         failure.data = {"http_status": reply.status}
     return failure
 
@@ -205,6 +227,8 @@ def _rpc_error(reply: Reply) -> dict[str, Any] | None:
 def _failed(
     meaning: Meaning, outcome: Outcome, reply: Reply, error: dict[str, Any] | None, retry_after: float | None = None
 ) -> Verdict:
+    if reply.was_redirected and not is_repeatable(reply.method):
+        outcome = Outcome.MAYBE_EXECUTED  # what is refused here says nothing about the address before
     data: dict[str, Any] = {"http_status": reply.status, "content_type": reply.content_type}
     if reply.www_authenticate:
         data["www_authenticate"] = reply.www_authenticate[:2048]

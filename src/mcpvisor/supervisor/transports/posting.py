@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import encode
@@ -17,7 +18,7 @@ from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, R
 from mcpvisor.supervisor.transports.eventstream import StreamEvent
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
-from mcpvisor.supervisor.transports.http_outcome import REPEATABLE, Reply
+from mcpvisor.supervisor.transports.http_outcome import Reply, is_repeatable
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 from mcpvisor.supervisor.transports.wire import Wire
@@ -29,6 +30,9 @@ NOTE_SECONDS: Final = 5.0
 
 _WANTED_ABOVE_RATE: Final = (b'"result"', b'"error"', b"list_changed", b"resources/updated")
 """An event with none of these in it is neither an answer nor a notification that is always passed."""
+
+_SLICE: Final = 0.002
+"""Seconds after which the events of one piece are handled with the others' turns in between."""
 
 _REST_FACTOR: Final = 4.0
 _LONGEST_REST: Final = 0.2
@@ -48,13 +52,18 @@ class PostingWire(Wire):
         self._max_message = max_message
 
     @contextmanager
-    def _faults(self) -> Generator[None]:
-        """Turn what can go wrong below into the failure of the one request that met it."""
+    def _faults(self, method: str | None) -> Generator[None]:
+        """Turn what can go wrong below into the failure of the one request that met it; `method` is None for no request.
+
+        Once a byte of it was written, what may not run twice never counts as unsent.
+        """
+        was_harmless = is_repeatable(method)
         try:
             yield
         except DialFailed as failed:
             self.doubt()
-            raise RequestFailed(Outcome.NOT_SENT, failed.cause, str(failed)) from failed
+            outcome = Outcome.NOT_SENT if was_harmless or not failed.was_written else Outcome.MAYBE_EXECUTED
+            raise RequestFailed(outcome, failed.cause, str(failed)) from failed
         except ConnectionBroken as broken:
             self.doubt()
             raise RequestFailed(Outcome.MAYBE_EXECUTED, "stream_failed", f"{self._endpoint.address}: {broken}") from broken
@@ -63,13 +72,14 @@ class PostingWire(Wire):
             text = f"the server's answer was refused: {refused.detail}"
             raise RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", text) from refused
         except RedirectRefused as refused:
-            raise RequestFailed(Outcome.REJECTED, "redirect", str(refused)) from refused
+            outcome = Outcome.REJECTED if was_harmless else Outcome.MAYBE_EXECUTED
+            raise RequestFailed(outcome, "redirect", str(refused)) from refused
         except Unsendable as error:
             raise RequestFailed(Outcome.REJECTED, "unsendable", str(error)) from error
 
     async def _carry(self, pending: Pending, message: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         # The answer may come by another way than this POST, or the wire may be closed: either wakes this task.
-        with anyio.CancelScope() as scope, self._faults():
+        with anyio.CancelScope() as scope, self._faults(pending.method):
             pending.on_done = scope.cancel
             await self._ask(pending, written(message), headers)
         if pending.failure is not None:
@@ -83,17 +93,21 @@ class PostingWire(Wire):
         """Send a request, and read until it is settled or there is nothing more to read. Raises RequestFailed."""
 
     async def _post(self, body: bytes, headers: Mapping[str, str], method: str | None) -> Response:
-        return await self._endpoint.open("POST", body, headers, repeatable=method is None or method in REPEATABLE)
+        return await self._endpoint.open("POST", body, headers, repeatable=is_repeatable(method))
 
     async def _take_events(self, events: list[StreamEvent], take: Callable[[StreamEvent], None]) -> None:
         """Hand on what came in one piece; in a flood what is surely dropped is only counted, and the reader rests."""
         intake = self._exchange.intake
         began, overruns = time.perf_counter(), intake.overruns
+        turn = began
         for event in events:
             if event.data and intake.is_dry() and not any(word in event.data for word in _WANTED_ABOVE_RATE):
                 intake.dropped(1)
             else:
                 take(event)
+            if time.perf_counter() - turn > _SLICE:
+                await anyio.lowlevel.checkpoint()
+                turn = time.perf_counter()
         if intake.overruns > overruns:
             await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
 
@@ -122,6 +136,7 @@ def reply_of(response: Response, body: bytes, pending: Pending | None, *, sessio
         method=pending.method if pending else None,
         request_id=pending.id if pending else None,
         session_sent=session_sent,
+        was_redirected=response.was_redirected,
         retry_after=headers.get("retry-after", ""),
         www_authenticate=headers.get("www-authenticate", ""),
         now=time.time(),

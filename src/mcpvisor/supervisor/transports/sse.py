@@ -14,7 +14,7 @@ from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, R
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
-from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, is_json, judge
+from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, is_json, is_repeatable, judge
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of, written
@@ -77,7 +77,9 @@ class SseWire(PostingWire):
             raise verdict.failure
 
     async def _post_to_target(self, body: bytes, headers: Mapping[str, str], method: str | None) -> Response:
-        return await self._endpoint.open("POST", body, headers, repeatable=method != "tools/call", address=self._target)
+        response = await self._endpoint.open("POST", body, headers, repeatable=is_repeatable(method), address=self._target)
+        self._target = response.address
+        return response
 
     async def _cancel(self, pending: Pending) -> None:
         if pending.method != "initialize":
@@ -85,7 +87,7 @@ class SseWire(PostingWire):
 
     async def _send(self, message: JsonObject) -> None:
         try:
-            with anyio.move_on_after(NOTE_SECONDS), self._faults():
+            with anyio.move_on_after(NOTE_SECONDS), self._faults(None):
                 await self._located.wait()
                 if self.end is not None:
                     return

@@ -1,0 +1,143 @@
+"""Owns what is known of one server when it is explained, and what its history adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mcpvisor.daemon.control.reloading import Rejection
+from mcpvisor.supervisor.events import (
+    CatalogEntryDropped,
+    ConnectEnded,
+    Event,
+    LogLevelAsked,
+    MessageRefused,
+    ProbeMissed,
+    ProcessEnded,
+    SessionLost,
+    SessionOpened,
+    StdoutNoise,
+)
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.process.stderr import StderrLine
+from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
+
+_KEPT_RUNNING = "keeps running"
+"""How the text of a rejection ends whose last good version goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known of one server. `history` is oldest first, `stderr` the newest lines of its tail."""
+
+    status: ServerStatus
+    spec: ServerSpec | None
+    """None where the entry is not valid as it is written."""
+    history: Sequence[Event] = ()
+    stderr: Sequence[StderrLine] = ()
+    stderr_dropped: int = 0
+    """Lines of stderr that were over the rate."""
+    missed: ProbeMissed | None = None
+    """The newest probe that was not answered, where none was answered since."""
+    rejections: Sequence[Rejection] = ()
+    """What was rejected of its entry or its file, while its last good version runs."""
+    conflicts: Sequence[str] = ()
+    """URIs that another server claims as well, in words."""
+
+    @property
+    def is_http(self) -> bool:
+        """Whether the server is reached by HTTP: no process, command or stderr of it is here."""
+        return self.status.transport in ("http", "sse")
+
+    @property
+    def ended_by_policy(self) -> str:
+        """The restart policy by which the server stays ended; empty where it is another reason that keeps it."""
+        if self.spec is None or self.status.state not in (State.FAILED, State.STOPPED):
+            return ""
+        policy = self.spec.restart.policy.value
+        return policy if f"its restart policy is {policy}" in self.status.reason else ""
+
+    @property
+    def retry_after(self) -> bool:
+        """Whether the server itself has said when it wants to be tried again."""
+        waits = self.status.state in (State.BACKOFF, State.CRASH_LOOP, State.AUTH_REQUIRED)
+        return waits and "retry-after" in self.status.reason.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What the history adds up to."""
+
+    cause: str
+    """The cause of the newest failure, empty where there was none since the server was last ready."""
+    ends: int
+    """Ends of processes that nobody asked for."""
+    first_end: float | None
+    noise: int
+    """Lines on stdout that were no messages."""
+    excerpt: str = ""
+    """The newest of them that was told of, cut and cleaned."""
+    drops: tuple[CatalogEntryDropped, ...] = field(default=())
+    log_level: str = ""
+    """Which log level the present session does not take, and why; empty where it takes all."""
+
+
+def read_signs(history: Sequence[Event]) -> Signs:
+    """Count and class what happened, oldest first."""
+    cause, noise, excerpt, log_level = "", 0, "", ""
+    ends: list[float] = []
+    drops: dict[tuple[str, str], CatalogEntryDropped] = {}
+    for event in history:
+        match event:
+            case ConnectEnded(outcome="ready"):
+                cause = ""
+            case ConnectEnded(outcome=outcome):
+                cause = outcome
+            case SessionLost(cause=lost):
+                cause = lost
+            case MessageRefused(reason=reason):
+                cause = cause or f"refused_{reason}"
+            case ProcessEnded(wanted=False):
+                ends.append(event.at)
+                cause = cause or "process_exited"
+            case StdoutNoise():
+                noise, excerpt = event.count, event.excerpt
+            case CatalogEntryDropped():
+                drops[event.kind, event.entry] = event
+            case SessionOpened():
+                log_level = ""
+            case LogLevelAsked(level=level, why=why):
+                log_level = f"{level} ({why})" if why else ""
+            case _:
+                pass
+    return Signs(cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level)
+
+
+def rejections_of(status: ServerStatus, rejected: Sequence[Rejection]) -> list[Rejection]:
+    """What was rejected of a server's entry, or of the file it is written in, while what was accepted before runs."""
+    file = status.origin.rpartition(":")[0]
+
+    def is_of_its_file(one: Rejection) -> bool:
+        return bool(file) and (one["where"] == file or one["where"].startswith(file + ":"))
+
+    return [
+        one
+        for one in rejected
+        if one["server"] == status.name or (not one["server"] and is_of_its_file(one) and _KEPT_RUNNING in one["error"])
+    ]
+
+
+def uri_conflicts(name: str, offers: Mapping[str, Offer]) -> list[str]:
+    """The URIs of a server that others claim too; on the common endpoint the first server in name order owns each."""
+    claims: dict[str, list[str]] = {}
+    for server in sorted(offers):
+        for resource in offers[server].resources:
+            claims.setdefault(str(resource.get("uri")), []).append(server)
+    return [
+        f"{uri} is also offered by {', '.join(one for one in servers if one != name)}; "
+        f"on /mcp it is {servers[0]}'s, at /mcp/{name} this server's own"
+        for uri, servers in claims.items()
+        if name in servers and len(set(servers)) > 1
+    ]

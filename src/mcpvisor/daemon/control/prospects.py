@@ -1,0 +1,63 @@
+"""Owns what the daemon does next for a server, and when: words by its state, and the time where there is one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.control.evidence import Evidence
+from mcpvisor.daemon.control.spans import seconds
+from mcpvisor.supervisor.spec import RestartRule
+from mcpvisor.supervisor.states import State
+
+_NEXT: Final = {
+    State.READY: "the daemon probes it when nothing was heard for {probe}",
+    State.DEGRADED: "the daemon keeps the session, and tries again what is missing",
+    State.STARTING: "the daemon waits for it to start, then {gives_up}",
+    State.NEGOTIATING: "the daemon waits for the handshake, then {gives_up}",
+    State.RESTORING: "calls are served; what is not read by then is read later, and the server called degraded",
+    State.BACKOFF: "the daemon tries again by itself; a call wakes one try earlier",
+    State.CRASH_LOOP: "the daemon makes one careful try every few minutes; a call, an edit or an order wakes one earlier",
+    State.AUTH_REQUIRED: "the daemon waits for other credentials, with a try now and then",
+    State.FAILED: "the daemon looks again now and then whether it can be started",
+    State.DRAINING: "the daemon ends it when its calls are done, and no later than its time to end allows",
+    State.STOPPED: "nothing happens until `start`, or until the daemon's own next start",
+    State.DISABLED: "nothing happens until it is enabled",
+}
+
+_PENDING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING, State.DRAINING})
+"""States that `ServerStatus.deadline` ends."""
+
+
+def what_next(evidence: Evidence) -> str:
+    """What the daemon does next, without the time: that is `next_at`."""
+    status, spec = evidence.status, evidence.spec
+    if spec is None:
+        return "nothing until the entry is edited"
+    if evidence.ended_by_policy:
+        return f"nothing by itself: its restart policy is {evidence.ended_by_policy}"
+    if evidence.missed is not None and status.state in (State.READY, State.DEGRADED):
+        allowed = counted(evidence.missed.allowed, "missed probe")
+        replaced = f"the daemon probes it again, and replaces it after {allowed} in a row"
+        return f"{replaced}; none counts while a call is within its own time"
+    if evidence.retry_after:
+        return "the daemon tries again when the server asked it to (its Retry-After), and no earlier"
+    match status.state:
+        case State.STARTING if status.deadline is None:
+            return "the daemon starts it when it is its turn among all starts"
+        case State.BACKOFF if status.next_attempt is None:
+            return "the daemon ends what is left of the last try, then waits a little and tries again"
+        case State.FAILED if status.next_attempt is None:
+            return "the daemon waits for an edit of the entry"
+        case _:
+            never = spec.restart.policy is RestartRule.NEVER
+            gives_up = "ends it (its restart policy is never)" if never else "ends this try and makes another"
+            return _NEXT[status.state].format(probe=seconds(spec.probe.interval), gives_up=gives_up)
+
+
+def next_at(evidence: Evidence) -> float | None:
+    """When that is, in seconds since the epoch; None where it is bound to no time."""
+    status = evidence.status
+    if evidence.spec is None or evidence.ended_by_policy:
+        return None
+    return status.next_attempt if status.state not in _PENDING else status.deadline

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+
+from mcpvisor.daemon.control.evidence import Evidence, rejections_of
+from mcpvisor.daemon.control.explain import explain
+from mcpvisor.daemon.control.explain_text import as_text
+from mcpvisor.supervisor.events import ConnectEnded, ProbeMissed, StdoutNoise
+from mcpvisor.supervisor.spec import HttpTarget, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
+from mcpvisor.supervisor.states import State
+
+NOW = 1000.0
+STDIO = ServerSpec(name="s", target=StdioLaunch(command="true"))
+HTTP = ServerSpec(name="s", target=HttpTarget(url="http://127.0.0.1:1/mcp"))
+
+
+@pytest.fixture
+def lines(puppet):
+    """The lines of an explanation of a server in a given state; `other` are fields of its status."""
+
+    def run(state, cause="", *, history=(), spec=STDIO, missed=None, rejections=(), **other):
+        status = puppet.a_status("s", state, **{"since": NOW - 12, "transport": spec.transport, **other})
+        tried = [ConnectEnded(at=NOW, server="s", generation=1, outcome=cause, seconds=1.0)] if cause else []
+        evidence = Evidence(status=status, spec=spec, history=[*history, *tried], missed=missed, rejections=rejections)
+        return as_text(explain(evidence, NOW), clock=lambda at: f"<{at:g}>").split("\n")
+
+    return run
+
+
+CAUSES = [
+    "", "start_timeout", "no_answer", "connect_failed", "tls", "auth", "protocol", "not_mcp", "not_found", "redirect",
+    "http_refused", "server_error", "busy", "session_lost", "stream_failed", "probe", "process_exited", "refused_size",
+    "internal",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("state", list(State))
+def test_advice_for_a_server_elsewhere_speaks_of_no_process_here(lines, state, cause):
+    """A server that is reached by HTTP has no stderr, command or arguments that an operator could look at."""
+    _, _, remedy, *_ = lines(state, cause, spec=HTTP, next_attempt=NOW + 5, pid=None)
+
+    assert [] == [word for word in ("stderr", "command", "`args`", "process", "None") if word in remedy]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("spec", [STDIO, HTTP], ids=["stdio", "http"])
+def test_no_advice_is_given_twice(lines, state, cause, spec):
+    """Each command stands in the advice once."""
+    _, _, remedy, *_ = lines(state, cause, spec=spec, next_attempt=NOW + 5)
+
+    assert remedy.count("`mcpvisor restart") <= 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("no TLS with https://h:1: WRONG_VERSION_NUMBER", "write `http://` in `url`"),
+        ("the certificate of https://h is not trusted: expired (key tls.ca names a CA to trust)", "the server's certificate"),
+        ("the server refused TLS: ALERT (keys tls.client_cert and tls.client_key)", "give it the certificate it asks for"),
+        ("tls.ca: /x cannot be loaded: no such file", "correct the file that the reason names"),
+    ],
+)
+def test_a_certificate_is_blamed_only_where_it_is_one(lines, reason, advice):
+    """A port without TLS, a certificate that is asked of us and a file of ours are told from the server's certificate."""
+    _, _, remedy, *_ = lines(State.FAILED, "tls", spec=HTTP, reason=reason, next_attempt=NOW + 300)
+
+    assert advice in remedy
+    assert ("server's certificate" in advice) == ("server's certificate" in remedy)
+
+
+def test_a_login_page_is_called_a_web_page(lines):
+    """What answers with HTML is named as a web page, not as a server that is down."""
+    reason = "the server answered 200 OK, text/html: <h1>Sign in</h1>"
+    what, _, remedy, *_ = lines(State.BACKOFF, "not_mcp", spec=HTTP, reason=reason, next_attempt=NOW + 1)
+
+    assert what.startswith("s is down, it answered with a web page, not MCP: ")
+    assert "no login page or proxy stands before it" in remedy
+
+
+def test_a_server_that_asks_for_patience_is_given_it(lines):
+    """Where `Retry-After` decides the next try, that is said, and nobody is told to try at once."""
+    reason = "the server answered 503 Service Unavailable (Retry-After: 120 s)"
+    _, following, remedy, *_ = lines(State.BACKOFF, "busy", spec=HTTP, reason=reason, next_attempt=NOW + 120)
+
+    assert "its Retry-After" in following
+    assert following.endswith("at <1120>, in 2 min.")
+    assert "tries at once" not in remedy
+
+
+def test_a_time_that_passed_long_ago_is_not_now(lines):
+    """A deadline that is over is called over, with since when; one that has just come is now."""
+    _, late, *_ = lines(State.NEGOTIATING, deadline=NOW - 60)
+    _, now, *_ = lines(State.NEGOTIATING, deadline=NOW - 0.5)
+
+    assert late.endswith("it was due at <940>, 60 s ago.")
+    assert now.endswith("at <999.5>, which is now.")
+
+
+@pytest.mark.parametrize("state", [State.STARTING, State.NEGOTIATING, State.RESTORING, State.DRAINING])
+def test_without_a_known_deadline_no_time_is_named(lines, state):
+    """Where nobody knows how long it may last, no time is made up."""
+    _, following, *_ = lines(state, deadline=None)
+
+    assert " - " not in following
+
+
+@pytest.mark.parametrize(
+    ("state", "policy", "wanted"), [(State.FAILED, "never", "running"), (State.STOPPED, "on-failure", "stopped")]
+)
+def test_a_server_that_its_restart_policy_leaves_ended(lines, state, policy, wanted):
+    """What comes next is nothing, by its restart policy, and the advice is to look why it ended and to start it."""
+    spec = ServerSpec(name="s", target=StdioLaunch(command="true"), restart=RestartPolicy(policy=RestartRule(policy)))
+    reason = f"the server exited with code 1; its restart policy is {policy}"
+    what, following, remedy, *_ = lines(state, "process_exited", spec=spec, reason=reason, wanted=wanted)
+
+    assert f"s has ended and is not started again: {reason}." == what
+    assert f"Next: nothing by itself: its restart policy is {policy}." == following
+    assert "look at why it ended" in remedy
+    assert remedy.endswith("`mcpvisor start s`")
+
+
+def test_a_deaf_server_is_told_from_one_that_answers(lines):
+    """While probes are missed, that is said with how many of how many, who waits for it, and when it is replaced."""
+    missed = ProbeMissed(at=NOW, server="s", misses=1, allowed=3)
+    what, following, remedy, *_ = lines(State.DEGRADED, missed=missed, reason="probe 1/3 missed", in_flight=1)
+
+    assert "s does not answer probes (1 of 3 missed in a row); 1 call waits for it." == what
+    assert "replaces it after 3 missed probes in a row" in following
+    assert "(pid 4242) is at work or was stopped" in remedy
+
+
+def test_noise_on_stdout_is_shown_and_sent_to_stderr(lines):
+    """A banner on stdout is shown in the first line and whole below, and the advice is to write it to stderr."""
+    noise = StdoutNoise(at=NOW, server="s", excerpt="Welcome! " * 10, count=1)
+    what, _, remedy, *rest = lines(State.READY, history=[noise])
+    down, _, also, *_ = lines(State.BACKOFF, "protocol", history=[noise], next_attempt=NOW + 1)
+
+    assert "it writes to stdout what is no message (1 line, such as 'Welcome! " in what
+    assert "make it write to stderr what it writes to stdout" in remedy
+    assert any(line.startswith("  stdout ") and "Welcome! " * 9 in line for line in rest)
+    assert "it wrote to stdout what is no message" in down
+    assert "make it write to stderr" in also
+
+
+def test_a_rejected_edit_is_in_the_first_line(lines):
+    """A server whose entry was edited and rejected is ready by its last good version, and says so with the place."""
+    rejection = {"where": "/etc/m.toml:7:1", "error": "unknown key 'comand' {x}", "server": "s"}
+    what, _, remedy, *_ = lines(State.READY, rejections=[rejection])
+
+    assert "s is ready; its entry was edited and rejected: /etc/m.toml:7:1: unknown key 'comand' {x}." == what
+    assert "You: correct /etc/m.toml:7:1, then `mcpvisor reload`" == remedy
+
+
+def test_which_rejections_are_a_servers_own(puppet):
+    """A server is concerned by what is wrong with its entry, and with its file where the last good version of that runs."""
+    entry = {"where": "/other.toml:1", "error": "bad", "server": "s"}
+    file = {"where": "/etc/mcpvisor/mcpvisor.toml:9:2", "error": "no TOML (the last good version keeps running)", "server": ""}
+    setting = {"where": "/etc/mcpvisor/mcpvisor.toml:1", "error": "gateway.listen: bad", "server": ""}
+    others = {"where": "/etc/mcpvisor/mcpvisor.toml:2", "error": "bad (the last good version keeps running)", "server": "t"}
+
+    assert [entry, file] == rejections_of(puppet.a_status("s"), [entry, file, setting, others])
