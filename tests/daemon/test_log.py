@@ -67,6 +67,19 @@ def test_a_line_is_one_json_object():
     assert stamp.endswith("Z")
 
 
+def test_a_line_steers_no_terminal():
+    """What a reader of the file could take for a control code or a line end is an escape; the value is the same."""
+    reading, writing = os.pipe()
+    JsonWriter(writing).write(LogRecord(0.0, "info", "größe \x9b2J\u202e\u2028", {"odd": "\x7f\x85"}))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+
+    line = json.loads(data)
+    assert ("größe \x9b2J\u202e\u2028", "\x7f\x85") == (line["message"], line["odd"])
+    assert {"g", "ö"} == set("".join(one for one in data.decode() if one in "g\xf6\x7f\x85\x9b\u202e\u2028"))
+
+
 def test_secrets_do_not_reach_the_log():
     """A secret in a field, a message, an exception or a foreign logger's arguments is masked."""
     lines = Lines()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
-from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.cleaning import clean_text, escape_json
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,15 @@ def test_work_is_bounded_whatever_the_length(piece):
 
     assert len(text) <= 500
     assert seconds < 0.05
+
+
+@pytest.mark.parametrize("character", ["\x7f", "\x85", "\x9b", "\u2028", "\u200b", "\u202e", "\u2066", "\ufeff", "\U000e0041"])
+def test_json_says_the_same_without_what_steers(character):
+    """Controls, direction marks and line ends of all kinds become escapes, other text stays readable, the value is the same."""
+    value = {f"größe{character}": [f"🦑{character}\n"]}
+    text = escape_json(json.dumps(value, ensure_ascii=False))
+
+    assert value == json.loads(text)
+    assert character not in text
+    assert "größe" in text
+    assert "🦑" in text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
-from mcpvisor.supervisor.masking import Mask
+from mcpvisor.supervisor.masking import MAX_CUTS, MAX_DEPTH, Mask
 
 MASK = Mask(["s3cr3t-one", "s3cr3t-one-and-more", "tiny"])
 
@@ -48,3 +51,38 @@ def test_learning():
     mask.learn(["the-second"])
 
     assert "*** ***" == mask.text("the-first the-second")
+
+
+@pytest.mark.parametrize("piece", ["…", "s3cr3t", "s3cr3t-o…", "s3cr3t-one", "x"])
+def test_the_cost_grows_with_the_length_only(piece: str):
+    """A server may fill a text with cuts and with begins of secrets; four million characters take less than a second."""
+    text = piece * (4_000_000 // len(piece))
+    began = time.perf_counter()
+    MASK.text(text)
+
+    assert time.perf_counter() - began < 1
+
+
+def test_the_cuts_near_the_end_are_looked_at():
+    """Reasons that were cut are put together; the begin of a secret before each of the last cuts is masked."""
+    assert "x ***… " * MAX_CUTS + "***" == MASK.text("x s3cr3t-o… " * MAX_CUTS + "s3cr3t-o")
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, 5000])
+def test_no_value_is_too_deep(levels: int):
+    """A value that cannot be written for its depth keeps its upper levels; masking never raises."""
+    value: Any = ["s3cr3t-one"]
+    for _ in range(levels - 1):
+        value = [value]
+    masked: Any = MASK.value({"deep": value, "told": "s3cr3t-one"})
+
+    depth, inner = 0, masked["deep"]
+    while isinstance(inner, list):
+        depth, inner = depth + 1, inner[0]
+    assert ("***", "***") == (masked["told"], inner)
+    assert depth == (levels if levels <= MAX_DEPTH else MAX_DEPTH - 1)
+
+
+def test_what_cannot_be_written_is_left_out():
+    """Of a value that is no JSON nothing is kept; an object stays one."""
+    assert ({}, "***") == (MASK.value({"a": "\ud800"}), MASK.value(["\ud800"]))

@@ -25,8 +25,12 @@ _PLACES = {
 }
 
 
+_OURS = ("/var/lib/mcpvisor", "/var/cache/mcpvisor", "/etc/mcpvisor", PROGRAM)
+
+
 def install(machine: Machine, puppets: Path) -> None:
     """All that docs/operations.md says, the shipped unit unchanged, and puppet servers in /opt/puppets."""
+    machine.run("rm", "-rf", *_OURS)  # the machine shows the host's files, where a daemon may have run
     _install_program(machine)
     for name, place in _PLACES.items():
         machine.copy(ROOT / name, place)

@@ -85,7 +85,8 @@ def _without_begin(text: str, secret: str) -> str:
         while at >= 0 and not secret.startswith(tail[at:]):
             at = tail.find(secret[:SHORTEST_SECRET], at + 1)
         if at >= 0:
-            text = text[: cut - len(tail) + at] + MASK + text[cut:]
+            begin = cut - len(tail) + at
+            text, cut = text[:begin] + MASK + text[cut:], begin
         cut = text.rfind(ELLIPSIS, 0, cut)
         if cut < 0:
             break

@@ -113,10 +113,19 @@ def test_a_reader_that_leaves_is_no_error(command, environ, verb):
 def test_an_interrupt_is_quiet(command, environ):
     """Ctrl-C ends a following verb with 130, without a word."""
     arguments = [command, "events", "-f"]
-    with subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # A shell that runs the tests in its background has SIGINT ignored, and what is ignored is inherited.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        try:
+            _, err = process.communicate(timeout=10)
+        finally:
+            process.kill()
 
     assert (130, b"") == (process.returncode, err)
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -334,6 +335,18 @@ async def test_offers_are_the_servers_own_entries(api):
 
     assert "echo" == one["tools"][0]["name"]
     assert ["bad", "good"] == [offer["server"] for offer in every]
+
+
+async def test_answers_steer_no_terminal(api):
+    """Controls and direction marks in what servers say leave as escapes, so that an answer may be printed; its value is kept."""
+    words = "größe \x9b2J\u202e\x7f"
+    offer = api.supervisor.doors["good"].offer
+    api.supervisor.doors["good"].offer = replace(offer, instructions=words)
+    async with speaking(api) as client:
+        answer = await client.get("/v1/servers/good/offer")
+
+    assert words == answer.json()["instructions"]
+    assert "größe \\u009b2J\\u202e\\u007f" in answer.text
 
 
 async def test_logs_are_the_tail(api):

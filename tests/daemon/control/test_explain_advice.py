@@ -57,6 +57,7 @@ def test_no_advice_is_given_twice(lines, state, cause, spec):
     ("reason", "advice"),
     [
         ("no TLS with https://h:1: WRONG_VERSION_NUMBER", "write `http://` in `url`"),
+        ("no TLS with https://h:1: SSLV3_ALERT_HANDSHAKE_FAILURE", "find no TLS in common"),
         ("the certificate of https://h is not trusted: expired (key tls.ca names a CA to trust)", "the server's certificate"),
         ("the server refused TLS: ALERT (keys tls.client_cert and tls.client_key)", "give it the certificate it asks for"),
         ("tls.ca: /x cannot be loaded: no such file", "correct the file that the reason names"),

@@ -1,4 +1,4 @@
-"""Where a log message goes that came within the answer to a request."""
+"""Where messages go: a log message within the answer to a request, and arrays of messages without end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcpvisor.supervisor.transports.codec import encode
+from mcpvisor.supervisor.errors import Outcome
+from mcpvisor.supervisor.transports.codec import MAX_BATCH, encode
 from mcpvisor.supervisor.transports.exchange import Exchange
 
 LOG = encode({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
@@ -16,6 +17,7 @@ CHANGED = encode({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"
 class Hooks:
     def __init__(self) -> None:
         self.told: list[tuple[str, bool]] = []
+        self.refusals: list[tuple[str, str]] = []
 
     def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False) -> None:
         self.told.append((method, to_caller))
@@ -25,7 +27,8 @@ class Hooks:
 
     def noise(self, excerpt: bytes) -> None: ...
 
-    def refused(self, reason: str, detail: str) -> None: ...
+    def refused(self, reason: str, detail: str) -> None:
+        self.refusals.append((reason, detail))
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,45 @@ def test_a_message_within_an_answer_is_the_callers(is_within: bool, has_sink: bo
 
     assert [{"level": "info", "data": "x"}] * expected == taken
     assert [("notifications/message", bool(expected)), ("notifications/tools/list_changed", False)] == hooks.told
+
+
+def array(message: bytes, count: int, *last: bytes) -> bytes:
+    return b"[" + b",".join([message] * count + list(last)) + b"]"
+
+
+def test_an_array_is_bounded() -> None:
+    """Of an array without end the first messages are handled and the others refused once, so that it costs no long turn."""
+    hooks = Hooks()
+    Exchange(hooks, max_message=100_000_000).receive(array(b'{"method":"notifications/tools/list_changed"}', 160_000))
+
+    assert MAX_BATCH == len(hooks.told)
+    assert [("values", "an array of 160000 messages, of which only the first 1000 are taken")] == hooks.refusals
+
+
+@pytest.mark.parametrize(
+    ("is_within", "last", "expected"),
+    [
+        (False, b'{"id":1,"result":{}}', "answer_refused"),
+        (True, b'{"id":1,"result":{}}', "answer_refused"),
+        (False, b'{"method":"x"}', None),
+    ],
+    ids=["answer", "answer within", "no answer"],
+)
+def test_an_answer_at_the_end_of_an_array(is_within: bool, last: bytes, expected: str | None) -> None:
+    """A request whose answer is among the messages that are dropped fails at once, as one that may have run."""
+    exchange = Exchange(Hooks(), max_message=1_000_000)
+    pending = exchange.open("tools/call")
+    exchange.receive(array(b'{"method":"x"}', MAX_BATCH, last), pending if is_within else None)
+
+    failure = pending.failure
+    assert expected == (failure.cause if failure else None)
+    assert failure is None or Outcome.MAYBE_EXECUTED is failure.outcome
+
+
+def test_an_answer_before_the_rest_of_an_array() -> None:
+    """An answer among the messages that are taken counts, whatever is dropped after it."""
+    exchange = Exchange(Hooks(), max_message=1_000_000)
+    pending = exchange.open("tools/call")
+    exchange.receive(array(b'{"id":1,"result":{"ok":true}}', MAX_BATCH + 1), pending)
+
+    assert ({"ok": True}, None) == (pending.result, pending.failure)

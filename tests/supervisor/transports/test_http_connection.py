@@ -15,7 +15,7 @@ from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import HttpTarget
 from mcpvisor.supervisor.transports.address import Address, parse_address
 from mcpvisor.supervisor.transports.dial import Dialer
-from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, redirected, spec_headers
+from mcpvisor.supervisor.transports.endpoint import MAX_LOCATION, Endpoint, RedirectRefused, redirected, spec_headers
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
@@ -326,6 +326,17 @@ def test_redirects_that_leave_the_origin(location: str) -> None:
     """A redirect to another origin, or from https to http, is refused, and the address is named."""
     with pytest.raises(RedirectRefused):
         redirected(BASE, location)
+
+
+@pytest.mark.parametrize(
+    ("base", "location"),
+    [(BASE, "/" + "x" * MAX_LOCATION), (parse_address("https://example.com/" + "x/" * 2000), "y" * 200)],
+    ids=["long", "longer each time"],
+)
+def test_redirects_to_long_addresses(base: Address, location: str) -> None:
+    """A redirect cannot make the address of a server grow without end."""
+    with pytest.raises(RedirectRefused, match=r"from https://example.com/.* characters"):
+        redirected(base, location)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ def sent(line: str, *, at: str = "/a/mcp", to: str = "/a/mcp", later: float = 0.
         ("lb=1; Max-Age=10", {"later": 9}, "lb=1"),
         ("lb=1; Max-Age=10", {"later": 10}, ""),
         ("lb=1; Max-Age=0", {}, ""),
+        ("lb=1; Max-Age=-5", {}, ""),
+        ("lb=1; Max-Age=--5", {"later": 1e9}, "lb=1"),
+        ("lb=1; Max-Age=5-", {"later": 1e9}, "lb=1"),
         ("lb=1; Expires=Fri, 15 Jan 2027 08:00:30 GMT", {"later": 29}, "lb=1"),
         ("lb=1; Expires=Fri, 15 Jan 2027 08:00:30 GMT", {"later": 31}, ""),
         ("lb=1; Expires=whenever; Max-Age=x", {}, "lb=1"),
@@ -39,6 +42,18 @@ def sent(line: str, *, at: str = "/a/mcp", to: str = "/a/mcp", later: float = 0.
 def test_cookie(line: str, options: dict, expected: str) -> None:
     """A cookie comes back where its path and date say so; a malformed one never does."""
     assert expected == sent(line, **options)
+
+
+def test_nothing_in_a_cookie_raises() -> None:
+    """Whatever a server writes where numbers, dates and paths stand, the cookie is taken or left out."""
+    odd = ["", "-", "--5", "5-", "+5", "\u0663", "\u00b2", "9" * 15, "9" * 400, "1e9", "nan", "99 Jan 99999", "31 Feb 2026 24:61:61 +9999",
+           "Mon, 01 Jan 0000 00:00:00 GMT", ":::", "12:00:00 -99999999", "\x00", "\ud800", "(", '"']  # fmt: skip
+    jar = CookieJar()
+    for key in ("Max-Age", "Expires", "Path", "Other", ""):
+        for first in odd:
+            jar.store([f"a=b; {key}={first} {second}" for second in odd], "/mcp", NOW)
+            jar.store([f"{first}=b; {key}", f"a={first}; {key}"], "/mcp", NOW)
+            jar.header("/mcp", NOW)
 
 
 def test_replaced_and_removed() -> None:

@@ -68,6 +68,10 @@ ROWS = [
      Meaning.ANSWERED, "peer_error", "error_answer"),
     ("400 of another kind", reply(400, JSON, rpc(-32602, "Unknown tool", 7), **SENT),
      Meaning.ANSWERED, "peer_error", "error_answer"),
+    ("400 with our id", reply(400, JSON, rpc(-32000, "login session expired, please sign in", 7), **SENT),
+     Meaning.ANSWERED, "peer_error", "error_answer"),
+    ("400 with our id as text", reply(400, JSON, rpc(-32000, "login session expired", "7"), **SENT),
+     Meaning.ANSWERED, "peer_error", "error_answer"),
     ("200 with a session error", reply(200, JSON, rpc(-32600, "Session not found"), **SENT),
      Meaning.SESSION_LOST, "maybe_executed", "session_lost"),
     ("a tool that speaks of sessions", reply(200, JSON, rpc(-32600, "browser session not found", 7), **SENT),
@@ -76,10 +80,14 @@ ROWS = [
     ("401", reply(401, **SENT), Meaning.AUTH, "not_sent", "auth"),
     ("401 with json", reply(401, JSON, rpc(-32001, "Session expired"), **SENT), Meaning.AUTH, "not_sent", "auth"),
     ("403", reply(403, "text/plain", b"Invalid Origin header"), Meaning.AUTH, "not_sent", "auth"),
+    ("401 to a call that was redirected", reply(401, was_redirected=True), Meaning.AUTH, "maybe_executed", "auth"),
     # limits
     ("429", reply(429, **SENT), Meaning.BUSY, "not_sent", "busy"),
     ("429 garbage", reply(429, retry_after="soon"), Meaning.BUSY, "not_sent", "busy"),
-    ("503 with a time", reply(503, retry_after="3"), Meaning.BUSY, "not_sent", "busy"),
+    ("429 to a call that was redirected", reply(429, was_redirected=True), Meaning.BUSY, "maybe_executed", "busy"),
+    ("503 with a time", reply(503, retry_after="3"), Meaning.BUSY, "maybe_executed", "busy"),
+    ("503 with a time to a read", reply(503, retry_after="3", method="tools/list"), Meaning.BUSY, "not_sent", "busy"),
+    ("503 with a time to a notification", reply(503, retry_after="3", method=None), Meaning.BUSY, "not_sent", "busy"),
     ("503 garbage", reply(503, retry_after="soon"), Meaning.SERVER_ERROR, "maybe_executed", "server_error"),
     # faults
     ("500", reply(500, "text/html", b"<h1>oops"), Meaning.SERVER_ERROR, "maybe_executed", "server_error"),
@@ -93,7 +101,11 @@ ROWS = [
     ("400 json to initialize", reply(400, JSON, rpc(-32602, "version", 7), method="initialize"), Meaning.ANSWERED,
      "peer_error", "error_answer"),
     ("406", reply(406), Meaning.REFUSED, "peer_error", "http_refused"),
-    ("304", reply(304), Meaning.REDIRECT, "rejected", "redirect"),
+    ("304", reply(304), Meaning.REDIRECT, "maybe_executed", "redirect"),
+    ("304 to a read", reply(304, method="tools/list"), Meaning.REDIRECT, "rejected", "redirect"),
+    ("404 to a call that was redirected", reply(404, was_redirected=True), Meaning.NOT_FOUND, "maybe_executed", "not_found"),
+    ("404 to a read that was redirected", reply(404, was_redirected=True, method="tools/list"), Meaning.NOT_FOUND,
+     "peer_error", "not_found"),
     # what is no MCP
     ("sign-in page", reply(200, "text/html", b"<h1>Sign in</h1>"), Meaning.NOT_MCP, "maybe_executed", "not_mcp"),
     ("text without a type", reply(200, "", b"hello"), Meaning.NOT_MCP, "maybe_executed", "not_mcp"),
@@ -111,6 +123,14 @@ def test_table(given: Reply, meaning: Meaning, outcome: str | None, cause: str |
         failure.outcome.value if failure else None,
         failure.cause if failure else None,
     )
+
+
+def test_a_busy_server_keeps_its_time() -> None:
+    """A call that may have run still tells the time after which the server wants to be asked again."""
+    failure = judge(reply(503, retry_after="3")).failure
+
+    assert failure is not None
+    assert 3.0 == failure.retry_after_s
 
 
 def test_refusal_carries_what_the_server_said() -> None:
@@ -165,6 +185,7 @@ def test_retry_after(value: str, seconds: float | None) -> None:
         (b'{"error": "Session not found"}', True),
         (b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Session terminated"}}', True),
         (b'{"jsonrpc":"2.0","id":3,"error":{"code":-32600,"message":"Session not found"}}', False),
+        (b'{"jsonrpc":"2.0","id":"3","error":{"code":-32600,"message":"Session not found"}}', False),
         (b'{"jsonrpc":"2.0","method":"x","params":{"error":"session not found"}}', False),
         (b'{"error": "disk full"}', False),
         (b'{"error": ', False),

@@ -452,6 +452,8 @@ async def test_client_certificate() -> None:
                 failure = await failure_of(wire.request("initialize", HANDSHAKE))
                 assert (Outcome.NOT_SENT, "tls") == (failure.outcome, failure.cause)
                 assert "tls.client_cert" in failure.message
+                failure = await failure_of(wire.request("tools/call", {"name": "echo"}))  # the server has had it
+                assert (Outcome.MAYBE_EXECUTED, "tls") == (failure.outcome, failure.cause)
             async with wired(spec_of(url, tls=TlsTrust(ca=cert, client_cert=cert, client_key=key)), Heard()) as wire:
                 assert {} == await wire.request("initialize", HANDSHAKE)
 

@@ -74,6 +74,9 @@ _BY_HTTP_STATE: Final = {
 }
 """Where the advice differs for a server that is no process of ours."""
 
+_PLAIN: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL says of an answer that is no TLS at all."""
+
 _SETTLED: Final = frozenset({State.READY, State.STARTING, State.RESTORING, State.DRAINING, State.STOPPED, State.DISABLED})
 """States in which an earlier failure is history, or its advice would be wrong."""
 
@@ -138,14 +141,16 @@ def _of_http(evidence: Evidence, cause: str) -> str:
 
 
 def _of_tls(reason: str) -> str:
-    """TLS fails in four ways, and only one of them is the server's certificate."""
+    """TLS fails in many ways, and only one of them is the server's certificate."""
     if "cannot be loaded" in reason:
         return "correct the file that the reason names, or its key under `tls` in {origin}"
     if "refused TLS" in reason:
         return "give it the certificate it asks for (`tls.client_cert` and `tls.client_key` in {origin})"
     if "certificate" in reason:
         return "check the server's certificate, and `tls` in {origin} where it has a CA of its own"
-    return "what answers at that port does not speak TLS: write `http://` in `url` ({origin}), or the port that does"
+    if any(word in reason for word in _PLAIN):
+        return "what answers at that port does not speak TLS: write `http://` in `url` ({origin}), or the port that does"
+    return "it and the daemon find no TLS in common: look at the versions and ciphers that the server allows"
 
 
 def _of_state(evidence: Evidence) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
 import anyio.abc
 
+from mcpvisor.daemon.gateway.backlog import Backlog, size_of
 from mcpvisor.supervisor.errors import RequestFailed
 
 JsonObject = dict[str, Any]
 Send = Callable[[str, JsonObject], Awaitable[None]]
 
 BACKLOG: Final = 64
-"""Messages that wait for a slow client; above that the oldest is dropped, since each progress supersedes the last."""
+"""Messages that wait for a slow client; above that the oldest is dropped, since each progress supersedes the last.
+
+Their bytes are bounded as well. The result is none of them: it always comes."""
 
 
 class Emissions:
@@ -23,7 +25,7 @@ class Emissions:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._queue: deque[tuple[str, JsonObject]] = deque(maxlen=BACKLOG)
+        self._queue = Backlog(BACKLOG)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._is_pumping = False
 
@@ -31,7 +33,7 @@ class Emissions:
         """Send a notification as soon as its turn has come; never waits."""
         if self._tasks is None:
             return
-        self._queue.append((method, params))
+        self._queue.put(method, params, size_of(params))
         if not self._is_pumping:
             self._is_pumping = True
             self._tasks.start_soon(self._pump)
@@ -49,10 +51,13 @@ class Emissions:
             finally:
                 self._tasks = None
         if failed is not None:
-            raise failed
+            try:
+                raise failed
+            finally:
+                failed = None  # its traceback holds this frame, which must not hold it in turn
         return result
 
     async def _pump(self) -> None:
         while self._queue:
-            await self._send(*self._queue.popleft())
+            await self._send(*self._queue.pop())
         self._is_pumping = False

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
+from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.transports.codec import encode
 
 JsonObject = dict[str, Any]
 
 CONNECTION_CLOSED: Final = -32000
 INTERNAL_ERROR: Final = -32603
+
+GATEWAY_CLOSED: Final = "gateway_closed"
+SESSION_ENDED: Final = "session_ended"
+SERVER_REMOVED: Final = "server_removed"
+
+_ENDED: Final = {
+    GATEWAY_CLOSED: "the gateway was closed",
+    SESSION_ENDED: "the session was ended",
+    SERVER_REMOVED: "the server was removed",
+}
 
 PING: Final = b": ping\r\n\r\n"
 """A comment, which keeps a silent event stream alive through proxies."""
@@ -49,10 +60,10 @@ def is_answer(message: JSONRPCMessage) -> bool:
     return isinstance(message, JSONRPCResponse | JSONRPCError)
 
 
-def ended(message: JSONRPCRequest) -> JsonObject:
-    """The answer to a request whose session ended before there was another."""
-    return {
-        "jsonrpc": "2.0",
-        "id": message.id,
-        "error": {"code": CONNECTION_CLOSED, "message": "the session was ended before this request was answered"},
-    }
+def ended(request_id: Any, cause: str) -> JSONRPCError:
+    """The answer to a request that was ended here before there was another; its server may have done it all the same."""
+    data = {"mcpvisor": {"outcome": Outcome.MAYBE_EXECUTED.value, "cause": cause}}
+    text = f"{_ENDED[cause]} before this request was answered; it may have been carried out"
+    return JSONRPCError(
+        jsonrpc="2.0", id=request_id, error=ErrorData(code=CONNECTION_CLOSED, message=text, data=data)
+    )

@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mcpvisor.daemon.gateway.bodies import Bodies, Held
 from mcpvisor.daemon.gateway.caller import Caller, set_caller
 from mcpvisor.daemon.gateway.http_protocol import PEER_STATE
+from mcpvisor.daemon.gateway.places import STANDING_STATE
 from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
 from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
 from mcpvisor.daemon.gateway.settings import GatewayLimits
@@ -72,7 +74,7 @@ class Guard:
         self._refused = refused
         self._exchanges: Counter[str] = Counter()
         self._turns = Turns()
-        self._bodies = 0
+        self._bodies = Bodies(limits.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -86,7 +88,8 @@ class Guard:
         if any(name == b"origin" and value.decode("latin-1").lower() not in self._origins for name, value in headers):
             self._refused("origin")
             await self._turns.take(_STRANGERS)
-            await refuse(send, 403, "requests of web pages of this origin are not allowed; see gateway.origins")
+            text = "requests of web pages of this origin are not allowed; see gateway.origins"
+            await refuse(send, 403, text, headers=_CLOSE)
             return
         if is_probe(scope):
             await self._turns.take(_STRANGERS)
@@ -97,9 +100,12 @@ class Guard:
         except NotAdmitted as error:
             self._refused("auth")
             await self._turns.take(_STRANGERS)
-            challenge = {"www-authenticate": 'Bearer realm="mcpvisor"'} if error.status == 401 else None
-            await refuse(send, error.status, str(error), headers=challenge)
+            challenge = {"www-authenticate": 'Bearer realm="mcpvisor"'} if error.status == 401 else {}
+            await refuse(send, error.status, str(error), headers={**challenge, **_CLOSE})
             return
+        standing = scope["state"].get(STANDING_STATE)
+        if standing is not None:
+            standing.is_admitted = True
         await self._turns.take(principal)
         await self._within_share(principal, scope, receive, send)
 
@@ -126,30 +132,38 @@ class Guard:
         self._exchanges[principal] += 1
         try:
             set_caller(scope, Caller(principal))
-            await self._with_body(scope, receive, send)
+            await self._with_body(principal, scope, receive, send)
         finally:
             self._exchanges[principal] -= 1
             if not self._exchanges[principal]:
                 del self._exchanges[principal]
 
-    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _with_body(self, principal: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body and pass it on; what is held of it counts, and is let go of when the exchange is over."""
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        async with aclosing(_chunks(receive)) as chunks:
+        with self._bodies.hold(principal) as held:
             try:
-                body = await self._read(scope, chunks)
-                scope[MESSAGE_SCOPE] = self._decode(body)
-            except ClientGone:
-                return
-            except BodyRefused as error:
-                self._refused(error.reason)
-                await _discard(scope, chunks)
-                await refuse(send, error.status, str(error), code=error.code, headers=_CLOSE)
-                return
-        await self._app(scope, _replay(body, receive), send)
+                async with aclosing(_chunks(receive)) as chunks:
+                    try:
+                        body = await self._read(scope, chunks, held)
+                        scope[MESSAGE_SCOPE] = self._decode(body)
+                    except ClientGone:
+                        return
+                    except BodyRefused as error:
+                        held.release()
+                        self._refused(error.reason)
+                        await _discard(scope, chunks)
+                        await refuse(send, error.status, str(error), code=error.code, headers=_CLOSE)
+                        return
+                replay = _replay(body, receive)
+                del body  # from here on it is the app's to keep or to drop
+                await self._app(scope, replay, send)
+            finally:
+                scope.pop(MESSAGE_SCOPE, None)  # an idle connection keeps the scope of its last request
 
-    async def _read(self, scope: Scope, chunks: AsyncIterator[bytes]) -> bytes:
+    async def _read(self, scope: Scope, chunks: AsyncIterator[bytes], held: Held) -> bytes:
         """The whole body. Raises BodyRefused and ClientGone."""
         limit = self._limits.body_bytes
         too_large = BodyRefused(413, "size", f"the body is over the limit of {limit} bytes")
@@ -160,18 +174,14 @@ class Guard:
                 raise too_large
         parts: list[bytes] = []
         size = 0
-        try:
-            async for chunk in chunks:
-                size += len(chunk)
-                self._bodies += len(chunk)
-                if size > limit:
-                    raise too_large
-                if self._bodies > self._limits.bodies_bytes:
-                    raise BodyRefused(503, "rate", "too much is being sent at one time")
-                parts.append(chunk)
-            return b"".join(parts)
-        finally:
-            self._bodies -= size
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > limit:
+                raise too_large
+            if not held.grow(len(chunk)):
+                raise BodyRefused(503, "rate", "too much is being sent at one time")
+            parts.append(chunk)
+        return b"".join(parts)
 
     def _decode(self, body: bytes) -> Any:
         try:

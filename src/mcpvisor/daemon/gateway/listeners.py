@@ -14,6 +14,7 @@ from typing import Final, cast
 from starlette.types import ASGIApp
 
 from mcpvisor.daemon.gateway.http_protocol import GuardedProtocol, Refused
+from mcpvisor.daemon.gateway.places import Places
 from mcpvisor.daemon.gateway.settings import GatewayError, GatewayLimits
 from mcpvisor.daemon.unix_socket import ListenFailed, bind_unix, group_id, remove, socket_path
 from mcpvisor.daemon.web import QuietServer, quiet_config
@@ -105,10 +106,11 @@ class WebServer(QuietServer):
     """The web server of the gateway."""
 
     def __init__(self, app: ASGIApp, limits: GatewayLimits, refused: Refused) -> None:
+        places = Places(limits.connections)
         super().__init__(
             quiet_config(
                 app,
-                partial(GuardedProtocol, limits=limits, refused=refused),
+                partial(GuardedProtocol, limits=limits, places=places, refused=refused),
                 backlog=ACCEPTED_AT_ONCE,
                 timeout_keep_alive=limits.keep_alive_seconds,
             )
@@ -130,8 +132,18 @@ class WebServer(QuietServer):
         """Serve until `stop`; a cancellation cuts every connection at once."""
         try:
             await self.serve(sockets=[listener.sock for listener in listeners])
+            await self._cut_tasks()
         finally:
             for server in self.servers:
                 server.close()
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
+
+    async def _cut_tasks(self) -> None:
+        """Cancel the requests that the grace has not sufficed for; each says its last word."""
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            if not task.cancelling():  # else it is saying it already
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CUT_SECONDS)

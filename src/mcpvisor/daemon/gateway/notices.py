@@ -7,6 +7,7 @@ from typing import Any, Final, TypeGuard
 
 import anyio
 
+from mcpvisor.daemon.gateway.backlog import MAX_MESSAGE, size_of
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
@@ -76,9 +77,13 @@ class Notices:
             self._stirred.set()
         elif _is_log_for_all(event):
             params = named(event.server, event.params)
+            size = size_of(params)
+            if size is None or size > MAX_MESSAGE:
+                self._sessions.observer.refused("server", "size" if size is not None else "values")
+                return
             for session in self._sessions.all():
                 if session.endpoint.view in (None, event.server) and admits(session.wish.level, params.get("level")):
-                    session.outbox.log(MESSAGE_METHOD, params)
+                    session.outbox.log(MESSAGE_METHOD, params, size)
 
     async def _tell_changes(self) -> None:
         while True:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
+
+from mcpvisor.daemon.gateway.backlog import Backlog, size_of
 
 JsonObject = dict[str, Any]
 Push = Callable[[str, JsonObject | None], Awaitable[None]]
@@ -20,17 +21,22 @@ class Outbox:
 
     def __init__(self) -> None:
         self._changes: dict[str, None] = {}
-        self._logs: deque[tuple[str, JsonObject]] = deque(maxlen=LOG_BACKLOG)
+        self._logs = Backlog(LOG_BACKLOG)
         self._filled = anyio.Event()
+
+    @property
+    def dropped(self) -> int:
+        """How many log messages this client has lost."""
+        return self._logs.dropped
 
     def list_changed(self, method: str) -> None:
         """Tell the client once that a list differs."""
         self._changes[method] = None
         self._filled.set()
 
-    def log(self, method: str, params: JsonObject) -> None:
-        """Send a log message when there is room."""
-        self._logs.append((method, params))
+    def log(self, method: str, params: JsonObject, size: int | None = None) -> None:
+        """Send a log message when there is room; `size` is that of its params where the caller knows it already."""
+        self._logs.put(method, params, size_of(params) if size is None else size)
         self._filled.set()
 
     async def deliver(self, push: Push) -> None:
@@ -42,6 +48,6 @@ class Outbox:
                     del self._changes[method]
                     await push(method, None)
                 else:
-                    await push(*self._logs.popleft())
+                    await push(*self._logs.pop())
             self._filled = anyio.Event()
             await self._filled.wait()

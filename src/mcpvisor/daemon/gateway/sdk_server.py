@@ -7,6 +7,7 @@ that every refusal is the SDK's own.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from typing import Any, Final
@@ -31,6 +32,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     DEFAULT_NEGOTIATED_VERSION,
+    JSONRPCError,
     JSONRPCNotification,
     JSONRPCRequest,
 )
@@ -39,9 +41,9 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from mcpvisor.daemon.gateway.frames import INTERNAL_ERROR, PING, ended, event, frame, is_answer
+from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, INTERNAL_ERROR, PING, SESSION_ENDED, ended, event, frame, is_answer
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
-from mcpvisor.daemon.gateway.replies import refuse, reply
+from mcpvisor.daemon.gateway.replies import refuse
 
 # The SDK writes session ids at INFO; whoever has one can speak in that session.
 logging.getLogger("mcp.server.streamable_http").setLevel(logging.WARNING)
@@ -58,6 +60,9 @@ JSON_WITHIN: Final = 5.0
 """Seconds in which an answer that nothing precedes is sent as JSON; later ones become an event stream with pings."""
 
 PING_INTERVAL: Final = 15.0
+CUT_WRITE_SECONDS: Final = 0.2
+"""What a client has to take the last word on a request that is cut when the gateway closes."""
+
 WRITE_SECONDS: Final = 30.0
 """How long a client may leave a stream unread before it is ended."""
 
@@ -99,22 +104,51 @@ async def notify_within(ctx: Context, method: str, params: JsonObject) -> None:
 async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one request of 2026-07-28; the client's going away cancels it.
 
-    What the SDK cannot write, for its depth, is answered with an error of its own.
+    What the SDK cannot write, for its depth, is answered with an error of its own. The web server cancels this task when
+    the gateway closes: the client is then told what became of its request, which is why the cancellation ends here.
     """
-    is_begun = False
-
-    async def watched(message: Message) -> None:
-        nonlocal is_begun
-        is_begun = True
-        await send(message)
-
+    answer = _Answer(send)
     try:
-        await handle_modern_request(server, None, False, {}, scope, receive, watched)
+        await handle_modern_request(server, None, False, {}, scope, receive, answer)
+    except asyncio.CancelledError:
+        if request_id(scope) is None or answer.is_over:
+            raise
+        with anyio.move_on_after(CUT_WRITE_SECONDS):
+            await answer.end(ended(request_id(scope), GATEWAY_CLOSED))
     except Exception:
-        if is_begun:
+        if answer.is_begun:
             raise  # the connection is cut, which is all that can still be said
         _log.exception("a request of 2026-07-28 could not be answered")
         await refuse(send, 500, "the answer cannot be written", code=INTERNAL_ERROR, id=request_id(scope))
+
+
+class _Answer:
+    """The answer to one request on its way out, and how far it has come."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_stream = False
+        self.is_begun = False
+        self.is_over = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.is_begun = True
+            headers: dict[bytes, bytes] = dict(message.get("headers", []))
+            self._is_stream = headers.get(b"content-type", b"").startswith(CONTENT_TYPE_SSE.encode())
+        else:
+            self.is_over = not message.get("more_body", False)
+        await self._send(message)
+
+    async def end(self, error: JSONRPCError) -> None:
+        """Make an error the last thing that is said; of an answer in JSON that is begun nothing can be made any more."""
+        if not self.is_begun:
+            body = frame(error)
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            await self({"type": "http.response.start", "status": 200, "headers": headers})
+            await self({"type": "http.response.body", "body": body})
+        elif self._is_stream:
+            await self({"type": "http.response.body", "body": event(error)})
 
 
 async def serve_session(
@@ -141,6 +175,8 @@ class SessionTransport(StreamableHTTPServerTransport):
     def __init__(self, session_id: str, *, idle_timeout: float) -> None:
         super().__init__(session_id, idle_timeout=None if math.isinf(idle_timeout) else idle_timeout)
         self._push_changed = anyio.Event()
+        self.end_cause = SESSION_ENDED
+        """Why the session ends, for the requests that are still in flight then."""
 
     async def push(self, method: str, params: JsonObject | None) -> None:
         """Send a notification on the client's GET stream; waits until the client has one, and room in it."""
@@ -200,9 +236,9 @@ class SessionTransport(StreamableHTTPServerTransport):
             if first is not None and is_answer(first.message):
                 await self._send_json(frame(first.message), send)
             else:
-                await self._send_stream(first, streams[1], send)
+                await self._send_stream(first, streams[1], send, message.id)
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await reply(send, 200, ended(message), {SESSION_HEADER: self.mcp_session_id or ""})
+            await self._send_json(frame(ended(message.id, self.end_cause)), send)
         finally:
             await self._clean_up_memory_streams(key)
 
@@ -216,9 +252,13 @@ class SessionTransport(StreamableHTTPServerTransport):
         await send({"type": "http.response.body", "body": body})
 
     async def _send_stream(
-        self, first: EventMessage | None, stream: MemoryObjectReceiveStream[EventMessage], send: Send
+        self,
+        first: EventMessage | None,
+        stream: MemoryObjectReceiveStream[EventMessage],
+        send: Send,
+        request: Any = None,
     ) -> None:
-        """Send events until the answer, or until the stream is ended from our side."""
+        """Send events until the answer, or until the stream is ended from our side: then `request`, an id, is told so."""
         headers = [*_STREAM_HEADERS, (SESSION_HEADER.encode(), (self.mcp_session_id or "").encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         pending = first
@@ -237,6 +277,8 @@ class SessionTransport(StreamableHTTPServerTransport):
         if unread.cancelled_caught:
             return  # the connection is cut: the client no longer reads
         last = event(pending.message) if pending is not None else b""
+        if pending is None and request is not None:
+            last = event(ended(request, self.end_cause))
         with anyio.move_on_after(WRITE_SECONDS):
             await send({"type": "http.response.body", "body": last})
 

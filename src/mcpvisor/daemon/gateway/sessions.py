@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
@@ -14,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from mcpvisor.daemon.gateway.caller import caller_of
 from mcpvisor.daemon.gateway.endpoint import Endpoint
+from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, SERVER_REMOVED, SESSION_ENDED
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.loglevels import LevelWishes, SessionWish, Want
 from mcpvisor.daemon.gateway.observer import GatewayObserver
@@ -43,6 +45,22 @@ class Session:
         self.has_listed = False
         """Whether its first list was answered, for which alone it waits for servers that are starting."""
 
+        self._uses = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has neither an open stream nor a request in flight."""
+        return not self._uses
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """Keep the session from counting as idle for a while."""
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+
     def __repr__(self) -> str:
         return f"Session(of {self.principal} on {self.endpoint.view or 'all'})"
 
@@ -55,7 +73,7 @@ class Sessions:
     ) -> None:
         self._tasks = tasks
         self._limits = limits
-        self._observer = observer
+        self.observer = observer
         self._open: dict[tuple[str, str], Session] = {}
         self._per_principal: Counter[str] = Counter()
         self._wishes = LevelWishes(want_log_level)
@@ -84,20 +102,23 @@ class Sessions:
             await refuse(send, 404, "Session not found")
             return
         caller.session = session
-        await session.transport.handle_request(scope, receive, send)
+        self._open[session.principal, session.id] = self._open.pop((session.principal, session.id))  # used last
+        with session.in_use():
+            await session.transport.handle_request(scope, receive, send)
         if session.transport.is_terminated:
-            await self.end(session)
+            await self.end(session, SESSION_ENDED)
 
-    async def end(self, session: Session) -> None:
-        """End a session and whatever is in flight in it; one that has ended is no error."""
+    async def end(self, session: Session, cause: str = GATEWAY_CLOSED) -> None:
+        """End a session; whatever is in flight in it is answered with `cause`. One that has ended is no error."""
         if self._open.pop((session.principal, session.id), None) is None:
             return
         self._per_principal[session.principal] -= 1
         if not self._per_principal[session.principal]:
             del self._per_principal[session.principal]
         session.wish.end()
-        self._observer.session_closed(LEGACY)
+        self.observer.session_closed(LEGACY)
         if not session.transport.is_terminated:
+            session.transport.end_cause = SERVER_REMOVED if session.endpoint.is_gone else cause
             with anyio.CancelScope(shield=True):
                 await session.transport.terminate()
 
@@ -108,29 +129,46 @@ class Sessions:
             await refuse(send, 400, "Bad Request: Missing session ID")
             return
         caller = caller_of(scope)
-        if (
-            len(self._open) >= self._limits.sessions
-            or self._per_principal[caller.principal] >= self._limits.sessions_per_principal
-        ):
-            self._observer.refused("client", "rate")
+        if not await self._has_room(caller.principal):
+            self.observer.refused("client", "rate")
             await refuse(send, 503, "too many open sessions; end some, or wait", headers={"retry-after": "10"})
             return
         session = self._admit(caller.principal, endpoint)
         caller.session = session
         is_established = False
         try:
-            connection: Connection = await self._tasks.start(self._run, session)
-            await session.transport.handle_request(scope, receive, send)
+            with session.in_use():
+                connection: Connection = await self._tasks.start(self._run, session)
+                await session.transport.handle_request(scope, receive, send)
             is_established = connection.initialize_accepted
         finally:
             if not is_established:
-                await self.end(session)
+                await self.end(session, SESSION_ENDED)
+
+    async def _has_room(self, principal: str) -> bool:
+        """Whether one more session can be opened, after ending one that was left behind where it must be.
+
+        Where a principal has its share, one of its own goes; where all are taken, one of whoever has the most.
+        """
+        if self._per_principal[principal] >= self._limits.sessions_per_principal:
+            return await self._end_least_used(principal)
+        if len(self._open) >= self._limits.sessions:
+            return await self._end_least_used(max(self._per_principal, key=self._per_principal.__getitem__))
+        return True
+
+    async def _end_least_used(self, principal: str) -> bool:
+        """End the session of a principal that was idle for longest; False where each has a stream or a request open."""
+        for session in self._open.values():
+            if session.principal == principal and session.is_idle:
+                await self.end(session, SESSION_ENDED)
+                return True
+        return False
 
     def _admit(self, principal: str, endpoint: Endpoint) -> Session:
         session = Session(principal, endpoint, self._limits.session_idle_seconds, self._wishes.open())
         self._open[principal, session.id] = session
         self._per_principal[principal] += 1
-        self._observer.session_opened(LEGACY)
+        self.observer.session_opened(LEGACY)
         return session
 
     async def _run(
@@ -142,4 +180,4 @@ class Sessions:
                 await serve_session(session.endpoint, session.transport, task_status=task_status)
                 tasks.cancel_scope.cancel()
         finally:
-            await self.end(session)
+            await self.end(session, SESSION_ENDED)

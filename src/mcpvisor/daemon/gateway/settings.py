@@ -27,9 +27,11 @@ class GatewayLimits:
     """From the end of the head to the end of the body."""
     body_bytes: int = 4 * 1024 * 1024
     bodies_bytes: int = 64 * 1024 * 1024
-    """All bodies that are being read at one time."""
+    """All bodies of requests that are not over; one principal may hold as much as is free beside it."""
     keep_alive_seconds: float = 75.0
+    """Between two requests on a connection; 5 s at most until one was admitted."""
     connections: int = 2048
+    """On each listener. Where all are taken the oldest that was never admitted is closed."""
     pipelined: int = 4
     """Requests on one connection that wait for the answer to one before them; more close the connection."""
     exchanges_per_principal: int = 512

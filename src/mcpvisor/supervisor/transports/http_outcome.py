@@ -181,9 +181,13 @@ def asks_for_session(text: str) -> bool:
 def _says_session_lost(reply: Reply, error: dict[str, Any] | None) -> bool:
     if not reply.session_sent or reply.status not in (400, 404):
         return False
-    is_answer = error is not None and _is_answer(error, reply)
-    if is_answer and (reply.status == 400 or error["error"].get("code") == _METHOD_NOT_FOUND):
-        return False  # a server that knows the session, and answers an unknown method with 404
+    if error is not None and _is_answer(error, reply):
+        # A server that knows the session, whatever its words; some answer an unknown method with 404.
+        is_answered = reply.status == 400 or error["error"].get("code") == _METHOD_NOT_FOUND
+    else:
+        is_answered = False
+    if is_answered:
+        return False
     if reply.status == 404:
         return True
     text = _error_text(error["error"]) if error is not None else reply.body[:4096].decode("utf-8", "replace")
