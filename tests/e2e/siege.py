@@ -24,7 +24,7 @@ from mcpvisor.daemon.cli.client import server_path
 MIB = 1024 * 1024
 MAX_HELD = 0.25
 MAX_GROWTH = 256 * MIB
-FLOOR = 0.025
+FLOOR = 0.05
 """Calls that take no longer than this are quick whatever they took before: what a busy machine does to a calm daemon."""
 
 

@@ -178,3 +178,14 @@ def test_floods_of_requests(daemon: Besieged, server: str):
 
     assert {"rate"} == refusals.keys()
     assert "result" in attack.answer
+
+
+def test_floods_of_log_messages_with_many_sessions(daemon: Besieged):
+    """What a server logs for everybody is passed on to many sessions without holding anybody up."""
+    sessions = [Client(daemon).open() for _ in range(150)]
+    attack = Attack(daemon, "stdio")
+    refusals = attack.run("notifications", "unasked", count=50)
+    for session in sessions:
+        session.close()
+
+    assert {"rate"} == refusals.keys()

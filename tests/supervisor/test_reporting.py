@@ -11,7 +11,7 @@ import trio.testing
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.generation import _only_fault
+from mcpvisor.supervisor.generation import only_fault
 from mcpvisor.supervisor.observer import NoObserver
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
@@ -119,7 +119,7 @@ async def test_the_caller_gets_the_message_whole() -> None:
 
 def test_an_implementation_is_one_cut_line() -> None:
     """The name a server gives itself becomes a label and a column."""
-    assert reporter().implementation({"name": HOSTILE, "version": "1\n2"}) == f"{PLAIN}1 2"[:IMPLEMENTATION]
+    assert reporter().implementation({"name": HOSTILE, "version": "1\n2"}) == f"{PLAIN} 1 2"[:IMPLEMENTATION]
     assert len(reporter().implementation({"name": "n" * 1_000_000})) == IMPLEMENTATION
 
 
@@ -143,7 +143,7 @@ def test_one_fault_is_told_without_its_groups() -> None:
     """A fault that comes out of task groups is told by its own name; several at once stay together."""
     fault, other = KeyError("a"), ValueError("b")
 
-    assert _only_fault(ExceptionGroup("outer", [ExceptionGroup("inner", [fault])])) is fault
+    assert only_fault(ExceptionGroup("outer", [ExceptionGroup("inner", [fault])])) is fault
     several = ExceptionGroup("several", [fault, other])
-    assert _only_fault(several) is several
-    assert _only_fault(other) is other
+    assert only_fault(several) is several
+    assert only_fault(other) is other

@@ -106,7 +106,7 @@ class Generation:
         except Exception as error:  # noqa: BLE001 - see below
             # A fault of ours must cost this generation only; the server is tried again like after any other end.
             _log.exception("generation %s of %s failed", self.number, self.spec.name)
-            fault = _only_fault(error)
+            fault = only_fault(error)
             self._ended(WireEnd(cause="internal", detail=f"a fault of mcpvisor itself: {type(fault).__name__}: {fault}"))
         finally:
             if place is not None:
@@ -191,7 +191,7 @@ class Generation:
         return f"<Generation {self.spec.name}#{self.number}: {self.session.calls if self.session else 0} calls>"
 
 
-def _only_fault(error: BaseException) -> BaseException:
+def only_fault(error: BaseException) -> BaseException:
     """The fault that task groups have wrapped; a group of several as it is."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

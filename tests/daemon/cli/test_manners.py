@@ -172,3 +172,12 @@ def test_followed_logs_go_on(command, environ, arguments, expected):
     assert line.endswith(expected)
     assert "" == err
     assert process.returncode in (130, -signal.SIGINT)
+
+
+@pytest.mark.parametrize(("redirection", "expected"), [(">/dev/full", (1, True)), (">&-", (0, False))])
+def test_a_stdout_that_cannot_be_written(command, environ, redirection, expected):
+    """A full disk is one line on stderr; a closed stdout is nobody's business."""
+    done = subprocess.run(["/bin/sh", "-c", f"{command} version {redirection}"], env=environ, capture_output=True, text=True)
+
+    assert expected == (done.returncode, done.stderr == "mcpvisor: cannot write the answer: No space left on device\n")
+    assert "Traceback" not in done.stderr

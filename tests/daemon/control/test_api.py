@@ -338,7 +338,7 @@ async def test_offers_are_the_servers_own_entries(api):
 
 
 async def test_answers_steer_no_terminal(api):
-    """Controls and direction marks in what servers say leave as escapes, so that an answer may be printed; its value is kept."""
+    """Controls and direction marks in what servers say leave as escapes: an answer may be printed; its value is kept."""
     words = "größe \x9b2J\u202e\x7f"
     offer = api.supervisor.doors["good"].offer
     api.supervisor.doors["good"].offer = replace(offer, instructions=words)

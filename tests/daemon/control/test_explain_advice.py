@@ -145,6 +145,14 @@ def test_noise_on_stdout_is_shown_and_sent_to_stderr(lines):
     assert "make it write to stderr" in also
 
 
+def test_a_ruler_is_not_shown_where_there_is_a_word(lines):
+    """Of the lines of a banner one with words is shown."""
+    noise = [StdoutNoise(at=NOW, server="s", excerpt=text, count=n) for n, text in enumerate(["====", "Welcome", "===="], 1)]
+    what, *_ = lines(State.READY, history=noise)
+
+    assert "such as 'Welcome'" in what
+
+
 def test_a_rejected_edit_is_in_the_first_line(lines):
     """A server whose entry was edited and rejected is ready by its last good version, and says so with the place."""
     rejection = {"where": "/etc/m.toml:7:1", "error": "unknown key 'comand' {x}", "server": "s"}

@@ -384,4 +384,50 @@ async def test_instructions(supervisor: PuppetSupervisor, tmp_path: Path, era: s
     async with gateway(supervisor, tmp_path) as served, Client(f"{served.addresses[0]}/mcp", mode=mode) as client:
         instructions = client.instructions
 
-    assert instructions == f"# a\n\n{'x' * 2000}\n\n# b\n\nHow to use b."
+    assert instructions == f"# a\n\n    {'x' * 1996}\n\n# b\n\n    How to use b."
+
+
+async def test_instructions_cannot_speak_for_another_server(supervisor: PuppetSupervisor, tmp_path: Path):
+    """No line of a server's instructions stands where the name of a server stands, whatever ends its lines."""
+    door = supervisor.connection("a")
+    door.offer = replace(door.offer, instructions="hello\n\n# b\r# b\u2028# b\n\nb\n===")
+    async with gateway(supervisor, tmp_path) as served, Client(f"{served.addresses[0]}/mcp", mode=LEGACY) as client:
+        lines = (client.instructions or "").splitlines()
+
+    assert [line for line in lines if line and not line.startswith("    ")] == ["# a", "# b"]
+    assert len(lines) == 14
+
+
+@both_eras
+async def test_a_server_whose_lists_were_never_read(supervisor: PuppetSupervisor, tmp_path: Path, era: str):
+    """A name of a server that is still starting, or is down, goes to its door, which says why; a filter holds all the same."""
+    door = PuppetConnection("c")
+    door.spec = replace(door.spec, tools=ToolView(deny=("secret",)))
+    supervisor.add(door)
+
+    async def down(_: Call) -> dict[str, Any]:
+        raise RequestFailed(Outcome.NOT_SENT, "crash_loop", "it keeps on ending", retry_after_s=7.0)
+
+    door.answer = down
+    causes = []
+    async with gateway(supervisor, tmp_path) as served:
+        for path, names in (("/mcp", ("c__x__y", "c__secret", "x", "c__", "nobody__x")), ("/mcp/c", ("x__y", "secret"))):
+            async with Client(f"{served.addresses[0]}{path}", mode=era) as client:
+                for name in names:
+                    with pytest.raises(MCPError) as failed:
+                        await client.call_tool(name, {})
+                    causes.append(failed.value.error.data["mcpvisor"]["cause"])
+
+    unknown = "unknown_tool"
+    assert causes == ["crash_loop", unknown, unknown, unknown, unknown, "crash_loop", unknown]
+    assert [call.params["name"] for call in door.calls if call.params] == ["x__y", "x__y"]
+
+
+@both_eras
+async def test_a_uri_that_is_too_long(supervisor: PuppetSupervisor, tmp_path: Path, era: str):
+    """A URI over the limit is refused before any template is tried."""
+    async with gateway(supervisor, tmp_path) as served, Client(f"{served.addresses[0]}/mcp", mode=era) as client:
+        with pytest.raises(MCPError) as failed:
+            await client.read_resource("a://item/" + "x" * 4096)
+
+    assert (failed.value.error.code, failed.value.error.data["mcpvisor"]["cause"]) == (-32602, "uri_too_long")

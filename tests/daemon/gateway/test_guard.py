@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -376,3 +378,102 @@ async def _drain(stream: anyio.abc.ByteReceiveStream) -> int:
                 received += len(await stream.receive())
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             return received
+
+
+def _post(client: Wire, message: object, *head: str) -> bytes:
+    """A POST of the client's session as bytes."""
+    body = json.dumps(message).encode()
+    lines = [
+        "POST /mcp HTTP/1.1",
+        "host: localhost",
+        f"mcp-session-id: {client.session}",
+        "content-type: application/json",
+        "accept: application/json, text/event-stream",
+        *head,
+        f"content-length: {len(body)}",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@pytest.mark.parametrize("size", [1, 40, 10_000])
+async def test_other_protocols_are_ignored(supervisor: PuppetSupervisor, tmp_path: Path, size: int):
+    """A request that would rather speak another protocol is answered as the request it is, however it is cut."""
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
+    async with gateway(supervisor, tmp_path) as served, Wire(served.addresses[0]) as client:
+        await client.open()
+        data = _post(client, call("a__echo"), *upgrade) + _post(client, call("a__echo", request_id=3), "connection: close")
+        host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
+        received = b""
+        async with await anyio.connect_tcp(host, int(port)) as stream:
+            with anyio.fail_after(5):
+                for start in range(0, len(data), size):
+                    await stream.send(data[start : start + size])
+                    await anyio.lowlevel.checkpoint()
+                try:
+                    while True:
+                        received += await stream.receive()
+                except anyio.EndOfStream:
+                    pass
+
+    assert received.count(b"HTTP/1.1 200 OK") == 2
+    assert received.count(b"a:echo") == 2
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_nothing_of_a_message_is_kept(supervisor: PuppetSupervisor, tmp_path: Path, is_reset: bool):
+    """A message is given back with its answer, without a collector of cycles, by an idle connection and by one that is gone."""
+    async with gateway(supervisor, tmp_path) as served, Wire(served.addresses[0]) as client:
+        await client.open()
+        host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
+        gc.collect()
+        gc.disable()
+        try:
+            async with await anyio.connect_tcp(host, int(port)) as stream:
+                await stream.send(_post(client, call("a__echo", arguments={"mark": ["of this test"]})))
+                await stream.receive(1 if is_reset else 65536)
+                supervisor.connection("a").calls.clear()
+                if is_reset:
+                    await stream.aclose()
+                await until(lambda: _marked() == 0)
+        finally:
+            gc.enable()
+
+
+def _marked() -> int:
+    """How many arguments of the test above are still in memory."""
+    return sum(type(one) is dict and one.get("mark") == ["of this test"] for one in gc.get_objects())
+
+
+async def test_a_stranger_is_not_waited_for(supervisor: PuppetSupervisor, tmp_path: Path):
+    """Whoever is refused is closed at once, and where all places are taken a newcomer gets that of an idle stranger."""
+    limits = GatewayLimits(connections=1, grace_seconds=1)
+    async with gateway(supervisor, tmp_path, auth="auto", limits=limits) as served:
+        refused = await raw(served.addresses[0], b"GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
+        async with await anyio.connect_tcp(host, int(port)) as idle, Wire(served.addresses[0]) as client:
+            probe = await client.http.get("/livez")
+            with anyio.fail_after(5), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await idle.receive()
+
+    assert refused.startswith(b"HTTP/1.1 401 ")
+    assert probe.status_code == 200
+
+
+async def test_stalled_bodies_of_another(supervisor: PuppetSupervisor, tmp_path: Path):
+    """Bodies that one principal does not finish leave room for those of another."""
+    path = tmp_path / "gw.sock"
+    listen = ("127.0.0.1:0", f"unix:{path}")
+    limits = GatewayLimits(body_bytes=10_000, bodies_bytes=20_000, grace_seconds=0)
+    counted = Counted()
+    async with gateway(supervisor, tmp_path, auth="auto", listen=listen, limits=limits, observer=counted) as served:
+        host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
+        head = f"POST /mcp HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.token}\r\ncontent-length: 10000\r\n\r\n"
+        async with AsyncExitStack() as stack:
+            for _ in range(3):
+                stream = await stack.enter_async_context(await anyio.connect_tcp(host, int(port)))
+                await stream.send(head.replace("host: x", "host: localhost").encode() + b" " * 9_000)
+            await until(lambda: ("client", "rate") in counted.refusals)
+            async with Wire(f"unix:{path}") as other:
+                answer = await other.post(initialize())
+
+    assert answer.status_code == 200

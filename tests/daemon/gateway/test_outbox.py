@@ -41,6 +41,46 @@ async def test_an_outbox_of_a_silent_client(monkeypatch: pytest.MonkeyPatch):
     assert [params["n"] for _, params in sent[1:] if params] == list(range(50, 150))
 
 
+async def test_large_messages_that_wait():
+    """What waits for a client is bounded in bytes as well; a message that is too large by itself is dropped, and counted."""
+    box, sent = Outbox(), []
+
+    async def push(_: str, params: dict[str, Any] | None) -> None:
+        sent.append((params or {})["n"])
+
+    for number in range(10):
+        box.log("log", {"n": number, "data": "x" * 200_000})
+    box.log("log", {"n": 10, "data": "x" * 300_000})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(box.deliver, push)
+        with anyio.fail_after(5):
+            while len(sent) < 5:
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+    assert (sent, box.dropped) == ([5, 6, 7, 8, 9], 6)
+
+
+async def test_large_emissions():
+    """Progress that a slow client does not take in is dropped by its bytes; the result comes all the same."""
+    sent: list[int] = []
+
+    async def send(_: str, params: dict[str, Any]) -> None:
+        sent.append(params["n"])
+
+    emitted = Emissions(send)
+
+    async def request() -> dict[str, Any]:
+        for number in range(10):
+            emitted.put("m", {"n": number, "data": "x" * 200_000})
+        emitted.put("m", {"n": 10, "data": "x" * 300_000})
+        return {"data": "x" * 3_000_000}
+
+    result = await emitted.during(request)
+
+    assert (len(result["data"]), sent) == (3_000_000, [5, 6, 7, 8, 9])
+
+
 async def test_emissions_precede_the_result():
     """All that was put before the result is sent before it, in order; what comes later is nobody's."""
     sent: list[int] = []

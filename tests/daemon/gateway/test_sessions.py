@@ -9,10 +9,13 @@ import anyio
 import httpx2
 import pytest
 from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
-from tests.daemon.gateway.wire import Wire, call, initialize
+from tests.daemon.gateway.wire import Wire, call, events, initialize
 
+from mcpvisor.daemon.gateway import sdk_server
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.supervisor.offer import Offer
+
+CLOSED = {"mcpvisor": {"outcome": "maybe_executed", "cause": "gateway_closed"}}
 
 pytestmark = pytest.mark.anyio
 
@@ -151,14 +154,40 @@ async def test_delete(supervisor: PuppetSupervisor, tmp_path: Path):
 
 
 async def test_caps(supervisor: PuppetSupervisor, tmp_path: Path):
-    """A principal has a bounded number of sessions; over it `initialize` is refused, and room comes back with an end."""
+    """A principal has a bounded number of sessions: over it the one that was left behind for longest makes room."""
     limits = GatewayLimits(sessions_per_principal=2, grace_seconds=1)
-    async with gateway(supervisor, tmp_path, limits=limits) as served, Wire(served.addresses[0]) as client:
-        await client.open()
-        await client.open_another()
-        refused = await client.http.post("/mcp", json=initialize())
-        await client.delete()
-        again = await client.http.post("/mcp", json=initialize())
+    async with gateway(supervisor, tmp_path, limits=limits) as served:  # noqa: SIM117 # two lines read better
+        async with Wire(served.addresses[0]) as used, Wire(served.addresses[0]) as left, Wire(served.addresses[0]) as new:
+            await used.open()
+            await left.open()
+            await used.post(call("a__echo"))
+            await new.open()
+            answers = [(await client.post(call("a__echo", request_id=3))).status_code for client in (used, left, new)]
+            kept = served.sessions
+
+    assert (answers, kept) == ([200, 404, 200], 2)
+
+
+async def test_sessions_in_use_are_kept(supervisor: PuppetSupervisor, tmp_path: Path):
+    """No session with an open stream or a request in flight makes room: `initialize` is refused until one ends."""
+    door = supervisor.connection("a")
+    door.answer = hang
+    limits = GatewayLimits(sessions_per_principal=2, grace_seconds=0)
+    async with gateway(supervisor, tmp_path, limits=limits) as served:  # noqa: SIM117 # two lines read better
+        async with (
+            Wire(served.addresses[0]) as calling,
+            Wire(served.addresses[0]) as listening,
+            anyio.create_task_group() as tasks,
+        ):
+            await calling.open()
+            await listening.open()
+            tasks.start_soon(calling.post, call("a__echo"))
+            await until(door.called.is_set)
+            async with listening.http.stream("GET", "/mcp", headers={"mcp-session-id": listening.session or ""}):
+                refused = await calling.http.post("/mcp", json=initialize())
+            await listening.delete()
+            again = await listening.http.post("/mcp", json=initialize())
+            tasks.cancel_scope.cancel()
 
     assert (refused.status_code, again.status_code) == (503, 200)
 
@@ -294,6 +323,52 @@ async def test_closing_does_not_wait_for_ever(supervisor: PuppetSupervisor, tmp_
                 answer = await client.post(call("a__echo"))
 
     assert answer.json()["error"]["code"] == -32000
+    assert answer.json()["error"]["data"] == CLOSED
+    assert door.cancelled.is_set()
+
+
+async def test_the_last_event_of_a_request_that_is_cut(
+    supervisor: PuppetSupervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where a stream has begun already, its last event says that the request may have been carried out."""
+    monkeypatch.setattr(sdk_server, "JSON_WITHIN", 0.01)
+    supervisor.connection("a").answer = hang
+    limits = GatewayLimits(grace_seconds=0)
+    async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):
+        body, headers = call("a__echo"), {"mcp-session-id": client.session or ""}
+        with anyio.fail_after(5):
+            async with (
+                client.http.stream("POST", "/mcp", json=body, headers=headers) as answer,
+                anyio.create_task_group() as tasks,
+            ):
+                chunks = answer.aiter_text()
+                first = await anext(chunks)
+                tasks.start_soon(leave)
+                rest = [chunk async for chunk in chunks]
+
+    assert first.startswith(":")
+    (last,) = events("".join(rest))
+    assert (last["id"], last["error"]["data"]) == (2, CLOSED)
+
+
+async def test_a_modern_request_that_is_cut(supervisor: PuppetSupervisor, tmp_path: Path):
+    """A request of 2026-07-28 that outlives the grace is cancelled, and told that it may have been carried out."""
+    door = supervisor.connection("a")
+    door.answer = hang
+    answers: list[Any] = []
+    limits = GatewayLimits(grace_seconds=0)
+    async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+
+                async def ask(message: dict[str, Any]) -> None:
+                    answers.append(await client.modern(message))
+
+                tasks.start_soon(ask, call("a__echo"))
+                await until(door.called.is_set)
+                await leave()
+
+    assert (answers[0].json()["id"], answers[0].json()["error"]["data"]) == (2, CLOSED)
     assert door.cancelled.is_set()
 
 

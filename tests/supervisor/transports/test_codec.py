@@ -68,7 +68,7 @@ def nested(levels: int, begin: bytes = b"[", end: bytes = b"]") -> bytes:
         (b"[" + b",".join([nested(1)] * 5000 + [nested(MAX_DEPTH)]) + b"]", "depth"),
         (json.dumps(["[" * 5000, '"\\"' + "{" * 5000, "\\"]).encode(), None),
         (b"[" * MAX_DEPTH + rb'"\\",["]"]' + b"]" * MAX_DEPTH, "depth"),
-        (b"]" * 500 + b"[" * 500, "depth"),
+        (b"]" * 500 + b"[" * 500, "syntax"),
         (b'"' * 500 + b"[" * 500, "depth"),
         (b"[1," * 100 + b'"' + b"[" * 500, "syntax"),
     ],

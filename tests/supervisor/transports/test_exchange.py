@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpvisor.supervisor.errors import Outcome
-from mcpvisor.supervisor.transports.codec import MAX_BATCH, encode
+from mcpvisor.supervisor.transports.codec import MAX_BATCH, MAX_DEPTH, encode
 from mcpvisor.supervisor.transports.exchange import Exchange
 
 LOG = encode({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
@@ -58,7 +58,7 @@ def test_an_array_is_bounded() -> None:
     Exchange(hooks, max_message=100_000_000).receive(array(b'{"method":"notifications/tools/list_changed"}', 160_000))
 
     assert MAX_BATCH == len(hooks.told)
-    assert [("values", "an array of 160000 messages, of which only the first 1000 are taken")] == hooks.refusals
+    assert [("values", "an array of more than 1000 messages, of which only the first 1000 are taken")] == hooks.refusals
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,25 @@ def test_an_answer_before_the_rest_of_an_array() -> None:
     exchange.receive(array(b'{"id":1,"result":{"ok":true}}', MAX_BATCH + 1), pending)
 
     assert ({"ok": True}, None) == (pending.result, pending.failure)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (array(b"1", 3, b"[" * MAX_DEPTH + b"]" * MAX_DEPTH), "depth"),
+        (b"[" * 100_000, "depth"),
+        (b' [1,{"a":NaN}]', "syntax"),
+        (b'[{"jsonrpc":"2.0","method":"\xff"}]', "syntax"),
+        (b'[{"jsonrpc":"2.0"},', "syntax"),
+    ],
+)
+def test_what_is_wrong_in_an_array(data: bytes, reason: str) -> None:
+    """A message of an array is held to the same rules as one that stands alone; none of an array is handled if one is bad."""
+    hooks = Hooks()
+    exchange = Exchange(hooks, max_message=1_000_000)
+    pending = exchange.open("tools/call")
+    exchange.receive(data, pending)
+
+    assert ([reason], []) == ([one[0] for one in hooks.refusals], hooks.told)
+    assert pending.failure is not None
+    assert "answer_refused" == pending.failure.cause

@@ -46,8 +46,9 @@ def test_cookie(line: str, options: dict, expected: str) -> None:
 
 def test_nothing_in_a_cookie_raises() -> None:
     """Whatever a server writes where numbers, dates and paths stand, the cookie is taken or left out."""
-    odd = ["", "-", "--5", "5-", "+5", "\u0663", "\u00b2", "9" * 15, "9" * 400, "1e9", "nan", "99 Jan 99999", "31 Feb 2026 24:61:61 +9999",
-           "Mon, 01 Jan 0000 00:00:00 GMT", ":::", "12:00:00 -99999999", "\x00", "\ud800", "(", '"']  # fmt: skip
+    odd = ["", "-", "--5", "5-", "+5", "\u0663", "\u00b2", "9" * 15, "9" * 400, "1e9", "nan", "99 Jan 99999",
+           "31 Feb 2026 24:61:61 +9999", "Mon, 01 Jan 0000 00:00:00 GMT", ":::",
+           "12:00:00 -99999999", "\x00", "\ud800", "(", '"']  # fmt: skip
     jar = CookieJar()
     for key in ("Max-Age", "Expires", "Path", "Other", ""):
         for first in odd:

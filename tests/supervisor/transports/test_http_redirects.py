@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from tests.supervisor.transports.http_rig import (
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.spec import HttpTarget, TlsTrust
 from mcpvisor.supervisor.transports.address import parse_address
-from mcpvisor.supervisor.transports.dial import DialFailed, Dialer
+from mcpvisor.supervisor.transports.dial import Dialer, DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_pool import HttpPool
@@ -149,8 +149,8 @@ async def test_redirects_to_fresh_paths_are_not_kept() -> None:
         nonlocal count
         buffer = bytearray()
         while True:
-            count += 1
             await read_request(stream, buffer)
+            count += 1
             await stream.send(moved(307, f"/{count}") if count % 3 else reply(b"{}"))
 
     async with raw_server(serve) as url:
@@ -167,7 +167,7 @@ async def test_redirects_to_fresh_paths_are_not_kept() -> None:
 
 
 @contextmanager
-def breaking_tls_server(cert: str, key: str) -> Iterator[str]:
+def breaking_tls_server(cert: str, key: str) -> Generator[str]:
     """A server on a thread that reads one request and then writes what is no TLS on the same connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mcpvisor import __version__
 from mcpvisor.daemon.cli import configuring, following, looking, ordering, serving, using
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
@@ -17,6 +18,7 @@ _FAMILIES = (serving, looking, ordering, following, using, configuring)
 def build_parser() -> Parser:
     """The parser of all verbs."""
     parser = Parser(prog="mcpvisor", description="The init system for MCP servers.", epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"mcpvisor {__version__}")
     parser.add_argument("--socket", metavar="PATH", default=None, help="the daemon's control socket")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for family in _FAMILIES:
@@ -33,6 +35,8 @@ _EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if sys.stdout is None:  # type: ignore[redundant-expr, unused-ignore] # how Python shows a stdout that was closed
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # type: ignore[unreachable, unused-ignore] # noqa: SIM115, PTH123
     try:
         arguments = build_parser().parse_args(argv)
         try:
@@ -47,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read us has had enough. Python would complain once more when it closes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.BROKEN_PIPE)
+    except OSError as error:
+        # Verbs turn every error of theirs into a CliError: what is left is a stdout that cannot be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        tell(f"cannot write the answer: {error.strerror or error}")
+        return int(Exit.NO)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     return code

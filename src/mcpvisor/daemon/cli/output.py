@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from mcpvisor.supervisor.cleaning import escape_json
+
 _GREEN, _YELLOW, _RED, _GREY = "32", "33", "31", "90"
 
 _COLOURS: Final = {
@@ -52,13 +54,13 @@ def say(text: str = "") -> None:
 
 def say_json(value: Any) -> None:
     """Write a value as data, for programs."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write(escape_json(json.dumps(value, indent=2, ensure_ascii=False)))
     sys.stdout.write("\n")
 
 
 def say_json_line(value: Any) -> None:
     """Write one value of a stream as one line, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(escape_json(json.dumps(value, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
 
 

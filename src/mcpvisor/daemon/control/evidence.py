@@ -78,7 +78,7 @@ class Signs:
     noise: int
     """Lines on stdout that were no messages."""
     excerpt: str = ""
-    """The newest of them that was told of, cut and cleaned."""
+    """The newest of them that was told of and has a word in it, cut and cleaned."""
     drops: tuple[CatalogEntryDropped, ...] = field(default=())
     log_level: str = ""
     """Which log level the present session does not take, and why; empty where it takes all."""
@@ -103,7 +103,7 @@ def read_signs(history: Sequence[Event]) -> Signs:
                 ends.append(event.at)
                 cause = cause or "process_exited"
             case StdoutNoise():
-                noise, excerpt = event.count, event.excerpt
+                noise, excerpt = event.count, _more_telling(event.excerpt, excerpt)
             case CatalogEntryDropped():
                 drops[event.kind, event.entry] = event
             case SessionOpened():
@@ -113,6 +113,11 @@ def read_signs(history: Sequence[Event]) -> Signs:
             case _:
                 pass
     return Signs(cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level)
+
+
+def _more_telling(newer: str, older: str) -> str:
+    """The newer of two lines, but for the rulers and frames of a banner."""
+    return newer if not older or any(character.isalnum() for character in newer) else older
 
 
 def rejections_of(status: ServerStatus, rejected: Sequence[Rejection]) -> list[Rejection]:

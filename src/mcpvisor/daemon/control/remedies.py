@@ -86,7 +86,7 @@ _OFF_STDOUT: Final = "make it write to stderr what it writes to stdout besides m
 def remedy_for(evidence: Evidence, signs: Signs) -> str:
     """One sentence on what an operator can do now."""
     status = evidence.status
-    advice = _advice(evidence, signs) + _haste(evidence)
+    advice = _advice(evidence, signs) + _haste(evidence, signs.cause)
     advice = advice.format(name=status.name, origin=status.origin or "its entry", pid=status.pid)
     if evidence.spec is not None and evidence.rejections:
         edit = f"correct {evidence.rejections[0]['where']}, then `mcpvisor reload`"
@@ -158,17 +158,19 @@ def _of_state(evidence: Evidence) -> str:
     return (_BY_HTTP_STATE.get(state) if evidence.is_http else None) or _BY_STATE[state]
 
 
-def _haste(evidence: Evidence) -> str:
+def _haste(evidence: Evidence, cause: str) -> str:
     """How to have the next try now, where one is waited for and nobody has asked for patience."""
     status = evidence.status
     if evidence.retry_after:
         return "; it has asked for the time until the next try, so leave it that"
+    if cause == "busy":
+        return ""
     match status.state:
         case State.BACKOFF:
             return "; `mcpvisor restart {name}` tries at once"
         case State.CRASH_LOOP:
             return "; `mcpvisor restart {name}` tries at once and forgets the ends so far"
-        case State.FAILED if status.next_attempt is not None and evidence.spec is not None:
+        case State.FAILED if status.next_attempt is not None and not evidence.is_http:
             return "; `mcpvisor restart {name}` tries at once"
         case _:
             return ""

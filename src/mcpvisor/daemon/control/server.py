@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import anyio
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mcpvisor.daemon.control.answers import ApiError, error_response
 from mcpvisor.daemon.control.app import build_app
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.peer import why_refused
+from mcpvisor.daemon.control.protocol import ControlProtocol
 from mcpvisor.daemon.control.reloading import Reloading
-from mcpvisor.daemon.peers import peer_of
 from mcpvisor.daemon.unix_socket import GROUP, ListenFailed, bind_unix, group_id, remove, socket_path
 from mcpvisor.daemon.web import QuietServer, quiet_config
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -30,8 +30,6 @@ _KEY: Final = "control.listen"
 
 _GRACE_SECONDS: Final = 2
 """What answers in flight get at the end, before they are cut off."""
-
-_MAX_CONNECTIONS: Final = 256
 
 
 class ControlServer:
@@ -70,7 +68,6 @@ class ControlServer:
         config = quiet_config(
             _without_browsers(self._app),
             self._protocol(),
-            limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
         self._server = QuietServer(config)
@@ -104,24 +101,13 @@ class ControlServer:
             remove(path, inode)
         self._bound.clear()
 
-    def _protocol(self) -> type[HttpToolsProtocol]:
-        instance, gid = self._instance, self._gid
-
-        class PeerProtocol(HttpToolsProtocol):
-            """Asks the kernel who connected; whoever may not is answered with a refusal, whatever it asks."""
-
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn's own
-                super().connection_made(transport)
-                peer = peer_of(transport.get_extra_info("socket"))
-                if peer is None:
-                    raise TypeError("the control socket is a unix socket")
-                self.client = (f"uid:{peer.uid}", peer.pid)
-                refusal = why_refused(peer, instance=instance, group=gid)
-                if refusal is not None:
-                    _log.warning("control refused: %s", refusal, extra={"audit": True, "peer": self.client})
-                    self.app = _refusing(refusal)
-
-        return PeerProtocol
+    def _protocol(self) -> Callable[..., ControlProtocol]:
+        return partial(
+            ControlProtocol,
+            why_refused=partial(why_refused, instance=self._instance, group=self._gid),
+            admitted=set(),
+            refused=set(),
+        )
 
 
 def _control_path(address: str) -> Path:
@@ -129,15 +115,6 @@ def _control_path(address: str) -> Path:
     if not address.startswith("unix:"):
         raise ListenFailed(f"{_KEY}: {address!r} is not served: control over TCP is not available yet, write unix:/PATH")
     return socket_path(address, _KEY)
-
-
-def _refusing(why: str) -> ASGIApp:
-    refusal = error_response(ApiError("PERMISSION_DENIED", "PEER_REFUSED", f"this peer may not control the daemon: {why}"))
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await refusal(scope, receive, send)
-
-    return app
 
 
 def _without_browsers(app: ASGIApp) -> ASGIApp:

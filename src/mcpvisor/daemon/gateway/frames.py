@@ -64,6 +64,4 @@ def ended(request_id: Any, cause: str) -> JSONRPCError:
     """The answer to a request that was ended here before there was another; its server may have done it all the same."""
     data = {"mcpvisor": {"outcome": Outcome.MAYBE_EXECUTED.value, "cause": cause}}
     text = f"{_ENDED[cause]} before this request was answered; it may have been carried out"
-    return JSONRPCError(
-        jsonrpc="2.0", id=request_id, error=ErrorData(code=CONNECTION_CLOSED, message=text, data=data)
-    )
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=CONNECTION_CLOSED, message=text, data=data))

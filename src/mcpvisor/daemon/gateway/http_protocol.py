@@ -64,7 +64,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._peer: Peer | None = None
         self._data = b""
         self._upgrading = False
-        self.timeout_keep_alive = min(STRANGER_SECONDS, limits.keep_alive_seconds)
+        self.timeout_keep_alive = cast("int", min(STRANGER_SECONDS, limits.keep_alive_seconds))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         super().connection_made(transport)
@@ -154,7 +154,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """See uvicorn; a connection on which a request was admitted may be idle for longer."""
         if self._standing.is_admitted:
-            self.timeout_keep_alive = self._limits.keep_alive_seconds
+            self.timeout_keep_alive = cast("int", self._limits.keep_alive_seconds)
         super().on_response_complete()
 
     def _unsupported_upgrade_warning(self) -> None:

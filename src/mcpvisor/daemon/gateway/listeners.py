@@ -126,6 +126,7 @@ class WebServer(QuietServer):
     def end(self, grace: float) -> None:
         """Take no more connections; answers in flight have `grace` seconds, and a moment to be told that they were cut."""
         self.config.timeout_graceful_shutdown = cast("int", grace + CUT_SECONDS)
+        asyncio.get_running_loop().call_later(grace, self._cancel_tasks)
         self.stop()
 
     async def run_on(self, listeners: Iterable[Listener]) -> None:
@@ -139,11 +140,14 @@ class WebServer(QuietServer):
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
 
+    def _cancel_tasks(self) -> None:
+        for task in self.server_state.tasks:
+            if not task.cancelling():  # else it is saying its last word already
+                task.cancel()
+
     async def _cut_tasks(self) -> None:
         """Cancel the requests that the grace has not sufficed for; each says its last word."""
+        self._cancel_tasks()
         tasks = list(self.server_state.tasks)
-        for task in tasks:
-            if not task.cancelling():  # else it is saying it already
-                task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CUT_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
@@ -28,6 +29,9 @@ COALESCE_SECONDS: Final = 0.1
 """Changes within this time are one notice: servers come up together, and some announce each tool on its own."""
 
 QUEUE: Final = 4096
+
+SLICE: Final = 0.002
+"""Seconds after which a full queue is left alone for twice as long: whatever servers log, it is a third of the loop's time."""
 
 _CATALOG_EVENTS: Final = (CatalogChanged, ServerAdded, ServerRemoved, ServerUpdated)
 
@@ -56,6 +60,7 @@ class Notices:
 
     async def _pass_on(self, server_removed: Callable[[str], Any]) -> None:
         dropped = 0
+        turn = time.perf_counter()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._tell_changes)
             with self._subscription as events:
@@ -66,6 +71,9 @@ class Notices:
                     if events.dropped != dropped:  # some of what was lost may have been a change
                         dropped = events.dropped
                         self._stirred.set()
+                    if time.perf_counter() - turn > SLICE:  # each message is copied for every session
+                        await anyio.sleep(2 * SLICE)
+                        turn = time.perf_counter()
 
     def _tap(self, event: Event) -> None:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""

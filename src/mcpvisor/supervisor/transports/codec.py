@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 Refusal = Literal["size", "values", "depth", "syntax"]
 
@@ -38,7 +39,10 @@ _SPACES: Final = b" \t\r\n"
 _T = TypeVar("_T")
 
 _decode = msgspec.json.Decoder().decode
-_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_Batch = msgspec.defstruct("_Batch", [(f"message{n}", msgspec.Raw, None) for n in range(MAX_BATCH + 1)], array_like=True)
+"""The first messages of an array, unparsed, and one more to tell that there are others, which are skipped at once."""
+
+_split = msgspec.json.Decoder(_Batch).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -109,6 +113,7 @@ def decode(data: bytes, *, max_bytes: int) -> Any:
     Strict: UTF-8, no NaN, no lone surrogate, bounded depth and number of values. Raises `Unreadable`.
     """
     _check_size(data, max_bytes)
+    _check_depth(data)
     return _parsed(_decode, data)
 
 
@@ -117,6 +122,9 @@ def _check_size(data: bytes, max_bytes: int) -> None:
         raise Unreadable("size", f"a message of {len(data)} bytes is over the limit of {max_bytes}")
     if count_values(data) > MAX_VALUES:
         raise Unreadable("values", f"a message of more than {MAX_VALUES} values")
+
+
+def _check_depth(data: bytes) -> None:
     if is_too_deep(data):
         raise Unreadable("depth", f"a message is nested over {MAX_DEPTH} levels")
 
@@ -130,16 +138,18 @@ def _parsed(parse: Callable[[bytes], _T], data: bytes) -> _T:
         raise Unreadable("syntax", f"no valid JSON: {error}") from None
 
 
-def decode_messages(data: bytes, *, max_bytes: int) -> tuple[list[Any], int]:
-    """The messages of a JSON text, which is one or an array of them, and how many it holds.
+def decode_messages(data: bytes, *, max_bytes: int) -> tuple[list[Any], bool]:
+    """The messages of a JSON text, which is one or an array of them, and whether it holds more than these.
 
     Of an array the first `MAX_BATCH` are parsed; the others must only be JSON by their outline. Raises `Unreadable`.
     """
     if data.lstrip(_SPACES)[:1] != b"[":
-        return [decode(data, max_bytes=max_bytes)], 1
+        return [decode(data, max_bytes=max_bytes)], False
     _check_size(data, max_bytes)
-    pieces = _parsed(_split, data)
-    return [_parsed(_decode, piece) for piece in pieces[:MAX_BATCH]], len(pieces)
+    pieces = [piece for piece in astuple(_parsed(_split, data)) if piece is not None]
+    first = b"[" + b",".join(pieces[:MAX_BATCH]) + b"]"  # nobody walks the others, so that their depth may be what it is
+    _check_depth(first)
+    return _parsed(_decode, first), len(pieces) > MAX_BATCH
 
 
 def encode(message: Any) -> bytes:

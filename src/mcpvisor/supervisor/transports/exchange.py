@@ -146,7 +146,7 @@ class Exchange:
         requests in it, for the wire to answer. Never raises for what a server sends.
         """
         try:
-            messages, count = decode_messages(data, max_bytes=self._max_message)  # arrays: batches of revision 2025-03-26
+            messages, is_cut = decode_messages(data, max_bytes=self._max_message)  # arrays: batches of revision 2025-03-26
         except Unreadable as error:
             self.unreadable(data, error, within, unasked=unasked)
             return []
@@ -154,13 +154,13 @@ class Exchange:
             self.intake.admits()
         sorted_ones = (self._sort(message, data, within, unasked) for message in messages)
         requests = [request for request in sorted_ones if request is not None]
-        if count > len(messages):
-            self._refuse_rest(data, count, within, unasked)
+        if is_cut:
+            self._refuse_rest(data, within, unasked)
         return requests
 
-    def _refuse_rest(self, data: bytes, count: int, within: Pending | None, unasked: bool) -> None:
+    def _refuse_rest(self, data: bytes, within: Pending | None, unasked: bool) -> None:
         """Drop the messages of an array beyond `MAX_BATCH`; a request whose answer may be among them fails."""
-        detail = f"an array of {count} messages, of which only the first {MAX_BATCH} are taken"
+        detail = f"an array of more than {MAX_BATCH} messages, of which only the first {MAX_BATCH} are taken"
         if self.intake.admits():
             self._hooks.refused("values", detail)
         pending = within

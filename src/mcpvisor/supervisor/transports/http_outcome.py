@@ -181,17 +181,17 @@ def asks_for_session(text: str) -> bool:
 def _says_session_lost(reply: Reply, error: dict[str, Any] | None) -> bool:
     if not reply.session_sent or reply.status not in (400, 404):
         return False
-    if error is not None and _is_answer(error, reply):
-        # A server that knows the session, whatever its words; some answer an unknown method with 404.
-        is_answered = reply.status == 400 or error["error"].get("code") == _METHOD_NOT_FOUND
-    else:
-        is_answered = False
-    if is_answered:
+    if error is not None and _answers_in_session(error, reply):
         return False
     if reply.status == 404:
         return True
     text = _error_text(error["error"]) if error is not None else reply.body[:4096].decode("utf-8", "replace")
     return asks_for_session(text)
+
+
+def _answers_in_session(error: dict[str, Any], reply: Reply) -> bool:
+    """Whether a server that knows the session sends this, whatever its words; an unknown method is also answered 404."""
+    return _is_answer(error, reply) and (reply.status == 400 or error["error"].get("code") == _METHOD_NOT_FOUND)
 
 
 def _names_a_request(ident: object) -> bool:
