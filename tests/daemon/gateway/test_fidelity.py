@@ -81,6 +81,23 @@ async def test_fields_of_the_other_era(supervisor: PuppetSupervisor, tmp_path: P
     assert question.json()["error"]["data"]["mcpvisor"]["cause"] == "input_required"
 
 
+@pytest.mark.parametrize("server_era", ["legacy", "modern"])
+async def test_questions_of_any_server(supervisor: PuppetSupervisor, tmp_path: Path, server_era: str):
+    """A result that is none yet never reaches a client, whatever era its server has said it is of."""
+    door = supervisor.connection("a")
+    door.era = server_era
+
+    async def answer(call: Call) -> dict[str, Any]:
+        return {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}, "requestState": "s"}
+
+    door.answer = answer
+    async with gateway(supervisor, tmp_path) as served, Wire(served.addresses[0]) as client:
+        await client.open()
+        answers = [await client.modern(call("a__echo")), await client.post(call("a__echo"))]
+
+    assert [one.json()["error"]["data"]["mcpvisor"]["cause"] for one in answers] == ["input_required"] * 2
+
+
 async def test_progress_is_raw(supervisor: PuppetSupervisor, tmp_path: Path):
     """Progress keeps its unknown fields and carries the client's own token; with it, the answer is an event stream."""
 

@@ -17,6 +17,7 @@ from mcpvisor.daemon.gateway.endpoint import Endpoint
 from mcpvisor.daemon.gateway.guard import Guard
 from mcpvisor.daemon.gateway.in_flight import InFlight
 from mcpvisor.daemon.gateway.listeners import CUT_SECONDS, Listener, WebServer, open_listeners
+from mcpvisor.daemon.gateway.loops import LoopCheck
 from mcpvisor.daemon.gateway.notices import Notices
 from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
 from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdmission
@@ -25,6 +26,7 @@ from mcpvisor.daemon.gateway.settings import GatewaySettings
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.tokens import TOKEN_NAME, read_or_mint
 from mcpvisor.daemon.unix_socket import group_id
+from mcpvisor.supervisor.transports.hop import hop_mark
 
 
 class Gateway:
@@ -117,7 +119,8 @@ class Gateway:
         return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=group_id())
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
-        self._in_flight = InFlight(GatewayApp(self._endpoint, sessions, self._health))
+        app = GatewayApp(self._endpoint, sessions, self._health)
+        self._in_flight = InFlight(LoopCheck(app, hop_mark(self._instance)))
         return Guard(
             self._in_flight,
             admission=admission,

@@ -13,6 +13,7 @@ from mcpvisor.supervisor.transports.address import parse_address
 from mcpvisor.supervisor.transports.dial import Dialer, DialFailed, client_context
 from mcpvisor.supervisor.transports.endpoint import Endpoint
 from mcpvisor.supervisor.transports.exchange import WireHooks
+from mcpvisor.supervisor.transports.hop import HOP_HEADER
 from mcpvisor.supervisor.transports.http import HttpWire
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.resolver import SHARED, Resolver
@@ -22,9 +23,11 @@ from mcpvisor.supervisor.transports.wire import OpenFailed, WireEnd
 
 @asynccontextmanager
 async def open_http(
-    spec: ServerSpec, hooks: WireHooks, *, transport: HttpTransport | None = None, resolver: Resolver = SHARED
+    spec: ServerSpec, hooks: WireHooks, *, transport: HttpTransport | None = None, hop: str = "", resolver: Resolver = SHARED
 ) -> AsyncGenerator[HttpWire | SseWire]:
     """A wire to an HTTP server; nothing is dialled before its first request, or before `run` of an SSE wire.
+
+    `hop`, where given, marks every request as ours.
 
     `transport` overrides the one of the spec; `auto` is Streamable HTTP. A server that only knows the old transport refuses
     `initialize`: that fails with the cause `not_streamable_http`, and whoever holds an `auto` spec opens it again with
@@ -41,6 +44,8 @@ async def open_http(
         raise OpenFailed(WireEnd(cause=failed.cause, detail=str(failed))) from failed
     pool = HttpPool(Dialer(address.origin, context, resolver).dial)
     endpoint = Endpoint(address, target, pool)
+    if hop:
+        endpoint.standing[HOP_HEADER] = hop
     try:
         if (transport or target.transport) is HttpTransport.SSE:
             sse = SseWire(hooks, endpoint, pool, max_message=spec.max_message)

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.spec import HttpTransport, StdioLaunch
+from mcpvisor.supervisor.transports.hop import hop_mark
 from mcpvisor.supervisor.transports.open_http import open_http
 from mcpvisor.supervisor.transports.stdio import open_stdio
 from mcpvisor.supervisor.transports.wire import Wire
@@ -26,4 +27,5 @@ def open_wire(opening: Opening) -> AbstractAsyncContextManager[Wire]:
             processes=opening.processes,
             subtree=opening.subtree,
         )
-    return open_http(spec, opening.hooks, transport=HttpTransport.SSE if opening.only_sse else None)
+    transport = HttpTransport.SSE if opening.only_sse else None
+    return open_http(spec, opening.hooks, transport=transport, hop=hop_mark(opening.instance))
