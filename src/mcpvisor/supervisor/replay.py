@@ -27,7 +27,7 @@ READ_ONLY: Final = frozenset(
 
 
 _LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
-"""Why a request was not sent that will be just as true a moment later; the caller is told at once."""
+"""Causes that will be just as true a moment later; the caller is told at once."""
 
 
 def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> bool:
@@ -36,8 +36,10 @@ def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None,
     What was surely not sent always may. What may have run only when the protocol says that the method reads, or the tool says
     so of itself and the operator trusts its hints, or the operator allows it for lost sessions.
     """
+    if failure.cause in _LASTING:
+        return False
     if failure.outcome is Outcome.NOT_SENT:
-        return failure.cause not in _LASTING
+        return True
     if failure.outcome is not Outcome.MAYBE_EXECUTED or failure.cause == "answer_refused":
         return False
     if method in READ_ONLY:

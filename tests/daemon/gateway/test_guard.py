@@ -430,13 +430,15 @@ async def test_nothing_of_a_message_is_kept(supervisor: PuppetSupervisor, tmp_pa
         try:
             async with await anyio.connect_tcp(host, int(port)) as stream:
                 await stream.send(_post(client, call("a__echo", arguments={"mark": ["of this test"]})))
-                await stream.receive(1 if is_reset else 65536)
+                answer = await stream.receive(12 if is_reset else 65536)
                 supervisor.connection("a").calls.clear()
                 if is_reset:
                     await stream.aclose()
                 await until(lambda: _marked() == 0)
         finally:
             gc.enable()
+
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 def _marked() -> int:

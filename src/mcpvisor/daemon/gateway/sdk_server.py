@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -32,15 +33,15 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     DEFAULT_NEGOTIATED_VERSION,
-    JSONRPCError,
     JSONRPCNotification,
     JSONRPCRequest,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
+from mcpvisor.daemon.gateway.answer import Answer
 from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, INTERNAL_ERROR, PING, SESSION_ENDED, ended, event, frame, is_answer
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.replies import refuse
@@ -107,7 +108,7 @@ async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send
     What the SDK cannot write, for its depth, is answered with an error of its own. The web server cancels this task when
     the gateway closes: the client is then told what became of its request, which is why the cancellation ends here.
     """
-    answer = _Answer(send)
+    answer = Answer(send)
     try:
         await handle_modern_request(server, None, False, {}, scope, receive, answer)
     except asyncio.CancelledError:
@@ -120,35 +121,6 @@ async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send
             raise  # the connection is cut, which is all that can still be said
         _log.exception("a request of 2026-07-28 could not be answered")
         await refuse(send, 500, "the answer cannot be written", code=INTERNAL_ERROR, id=request_id(scope))
-
-
-class _Answer:
-    """The answer to one request on its way out, and how far it has come."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._is_stream = False
-        self.is_begun = False
-        self.is_over = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.is_begun = True
-            headers: dict[bytes, bytes] = dict(message.get("headers", []))
-            self._is_stream = headers.get(b"content-type", b"").startswith(CONTENT_TYPE_SSE.encode())
-        else:
-            self.is_over = not message.get("more_body", False)
-        await self._send(message)
-
-    async def end(self, error: JSONRPCError) -> None:
-        """Make an error the last thing that is said; of an answer in JSON that is begun nothing can be made any more."""
-        if not self.is_begun:
-            body = frame(error)
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-            await self({"type": "http.response.start", "status": 200, "headers": headers})
-            await self({"type": "http.response.body", "body": body})
-        elif self._is_stream:
-            await self({"type": "http.response.body", "body": event(error)})
 
 
 async def serve_session(
@@ -169,12 +141,17 @@ async def serve_session(
             await serve_connection(server, dispatcher, connection=connection, lifespan_state={})
 
 
+class _Nothing(Exception):
+    """What is read in place of a message."""
+
+
 class SessionTransport(StreamableHTTPServerTransport):
     """The SDK's transport of one session, with answers as JSON where an event stream is not needed."""
 
     def __init__(self, session_id: str, *, idle_timeout: float) -> None:
         super().__init__(session_id, idle_timeout=None if math.isinf(idle_timeout) else idle_timeout)
         self._push_changed = anyio.Event()
+        self._is_letting_go = False
         self.end_cause = SESSION_ENDED
         """Why the session ends, for the requests that are still in flight then."""
 
@@ -200,6 +177,10 @@ class SessionTransport(StreamableHTTPServerTransport):
         await self._clean_up_memory_streams(GET_STREAM_KEY)
 
     async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
+        await self._take_post(scope, request, receive, send)
+        await self._let_go()
+
+    async def _take_post(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
         message = self._plain_request(scope, request)
         if message is None:
             await super()._handle_post_request(scope, request, receive, send)
@@ -207,6 +188,22 @@ class SessionTransport(StreamableHTTPServerTransport):
             await refuse(send, 400, "a request with this id is in flight already")
         else:
             await self._answer(message, request, send)
+
+    async def _let_go(self) -> None:
+        """Make the SDK's loop drop the message it read last, which it would hold for as long as the client is silent.
+
+        An exception in place of a message is logged at DEBUG, and that is all. One at a time is enough: the loop reads it
+        after whatever was sent to it before.
+        """
+        writer = self._read_stream_writer
+        if writer is None or self._is_letting_go:
+            return
+        self._is_letting_go = True
+        try:
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session is over, and its loop too
+                await writer.send(_Nothing())
+        finally:
+            self._is_letting_go = False
 
     def _plain_request(self, scope: Scope, request: Request) -> JSONRPCRequest | None:
         """The request in a POST about which nothing is odd; None leaves it to the SDK."""

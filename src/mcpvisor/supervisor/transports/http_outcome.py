@@ -239,6 +239,8 @@ def _failed(
     said = _error_text(error["error"])[:EXCERPT] if error is not None else excerpt(reply.body)
     message = f"the server answered {status_line(reply.status)}, {reply.content_type or 'no content type'}"
     message += f": {said}" if said else ", and no body"
+    if retry_after is not None:
+        message += f"; it wants to be tried again in {retry_after:.0f} s (Retry-After)"
     return Verdict(meaning, RequestFailed(outcome, meaning.value, message, data=data, retry_after_s=retry_after))
 
 
