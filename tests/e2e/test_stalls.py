@@ -159,7 +159,8 @@ def test_black_hole_for_dns(tmp_path: Path):
             besieged(tmp_path / "d", holes + QUIET, prefix=prefix, ready=("quiet",)) as daemon,
         ):
             nobody.bind(("127.77.77.77", 53))
-            daemon.until(lambda: _lookups(nobody) >= 8, "every hole to be looked up")
+            asked: set[bytes] = set()
+            daemon.until(lambda: len(_asked_now(nobody, asked)) >= 8, "every hole to be looked up")
             told: set[str] = set()
             began = time.monotonic()
             daemon.write("later.toml", entry("known", url=url))
@@ -176,16 +177,13 @@ def test_black_hole_for_dns(tmp_path: Path):
     assert took > 6
 
 
-_SEEN: set[bytes] = set()
-
-
-def _lookups(nobody: socket.socket) -> int:
+def _asked_now(nobody: socket.socket, asked: set[bytes]) -> set[bytes]:
+    """The holes that the name server has been asked for: those known before and those that its socket holds by now."""
     nobody.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
-            question = nobody.recv(4096)
-            _SEEN.update(re.findall(rb"hole\d", question))
-    return len(_SEEN)
+            asked.update(re.findall(rb"hole\d", nobody.recv(4096)))
+    return asked
 
 
 def _silent(daemon: Besieged, told: set[str]) -> set[str]:

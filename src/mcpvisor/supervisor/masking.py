@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mcpvisor.supervisor.secret import MASK
-from mcpvisor.supervisor.transports.codec import Unreadable, decode, encode
+from mcpvisor.supervisor.transports.codec import decode, encode
 
 SHORTEST_SECRET: Final = 6
 """A shorter value than this would mask ordinary words."""
@@ -53,27 +53,26 @@ class Mask:
     def value(self, value: Any) -> Any:
         """A JSON value with every secret in its texts masked; the same one where there is none. Never raises.
 
-        Of a value that is too deep to be written, what is below `MAX_DEPTH` levels is replaced.
+        Of a value that is too deep to be written or read, what is below `MAX_DEPTH` levels is replaced.
         """
         if value is None or not self._secrets:
             return value
         try:
-            data = encode(value)
+            return self._masked(value)
         except ValueError:
-            value = _upper(value, MAX_DEPTH)
+            # How deep may be written depends on the Python, how deep may be read does not.
             try:
-                data = encode(value)
+                return self._masked(_upper(value, MAX_DEPTH))
             except ValueError:
-                return _nothing_of(value)
+                return _nothing_of(value)  # no JSON, or a secret that reads like JSON itself
+
+    def _masked(self, value: Any) -> Any:
+        """The value as it is read from its masked JSON text; raises ValueError where either cannot be done."""
+        data = encode(value)
         masked = data
         for secret in self._quoted:
             masked = masked.replace(secret, _MASK_BYTES)
-        if masked == data:
-            return value
-        try:
-            return decode(masked, max_bytes=len(masked))
-        except Unreadable:
-            return _nothing_of(value)  # a secret that reads like JSON itself
+        return value if masked == data else decode(masked, max_bytes=len(masked))
 
 
 def _without_begin(text: str, secret: str) -> str:
