@@ -129,11 +129,16 @@ def test_a_program_that_will_not_start_keeps_the_shell_out(tmp_path, text):
 
 # With real control groups
 
-SHOW = "import json, os, sys; print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), open('/proc/self/cgroup').read()]))"
+SHOW = """
+import json, os, sys
+sys.stdin.readline()
+print(json.dumps([sys.argv, os.getcwd(), dict(os.environ), open('/proc/self/cgroup').read()]))
+"""
 
 
 def shown(process) -> list:
-    """What the program shows of itself."""
+    """What the program shows of itself once it is told to, which is after it was put where it belongs."""
+    os.write(process.stdin_fd, b"\n")
     os.set_blocking(process.stdout_fd, True)
     text = b""
     while part := os.read(process.stdout_fd, 65536):

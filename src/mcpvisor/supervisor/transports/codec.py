@@ -34,6 +34,9 @@ _STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
 MAX_BATCH: Final = 1000
 """Messages of one array that are looked at."""
 
+_ROOM_FOR_MAX_BATCH: Final = 2 * MAX_BATCH
+"""Bytes of an array within which there is no message more than `MAX_BATCH`: each needs a byte and a comma."""
+
 _SPACES: Final = b" \t\r\n"
 
 _T = TypeVar("_T")
@@ -145,6 +148,8 @@ def decode_messages(data: bytes, *, max_bytes: int) -> tuple[list[Any], bool]:
     """
     if data.lstrip(_SPACES)[:1] != b"[":
         return [decode(data, max_bytes=max_bytes)], False
+    if len(data) <= _ROOM_FOR_MAX_BATCH:  # cheap, as a flood of small ones is paid for line by line
+        return decode(data, max_bytes=max_bytes), False
     _check_size(data, max_bytes)
     pieces = [piece for piece in astuple(_parsed(_split, data)) if piece is not None]
     first = b"[" + b",".join(pieces[:MAX_BATCH]) + b"]"  # nobody walks the others, so that their depth may be what it is
