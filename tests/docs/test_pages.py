@@ -102,6 +102,7 @@ def test_the_numbers_of_the_gateway_are_those_of_the_code():
     assert f"a body within {limits.body_seconds:g} s and {limits.body_bytes // 1024**2} MiB" in text
     told = f"at most {limits.sessions_per_principal} sessions and {limits.exchanges_per_principal} open requests"
     assert told in text
+    assert f"opens {limits.openings_burst} at once and {limits.openings_per_second:g} a second" in text
     assert f"ends after {limits.session_idle_seconds / 60:g} minutes" in text
     assert f"one page up to {PAGE_ENTRIES:,} entries" in text
     assert f'"{STALE_META_KEY}": true' in text

@@ -18,22 +18,45 @@ Inline = Callable[[Event], None]
 """A subscriber that is called within `emit`; it must be quick, and must not wait."""
 
 
-class Subscription:
-    """An async iterator over events behind a bounded queue: the oldest goes first when it is full, and is counted."""
+Wanted = Callable[[Event], bool]
+"""Whether a subscriber wants an event; quick, as it is asked within `emit`."""
 
-    def __init__(self, bus: EventBus, size: int) -> None:
+Weigh = Callable[[Event], int]
+"""What an event counts for in a queue that is bounded by weight; asked within `emit` too."""
+
+
+def _every(_: Event) -> bool:
+    return True
+
+
+class Subscription:
+    """An async iterator over wanted events behind a bounded queue: the oldest go first when it is full, and are counted.
+
+    What is not wanted never enters it: who waits for one quiet server loses nothing to the noise of another. A queue is
+    bounded in number, and where `weigh` is given by weight too; one event always has room.
+    """
+
+    def __init__(self, bus: EventBus, size: int, wanted: Wanted, weigh: Weigh | None, weight: int) -> None:
         self._bus = bus
-        self._queue: deque[Event] = deque()
+        self._queue: deque[tuple[Event, int]] = deque()
         self._size = size
+        self._wanted = wanted
+        self._weigh = weigh
+        self._most = weight
+        self._weight = 0
         self._filled = anyio.Event()
         self.dropped = 0
         """How many events this subscriber has lost by being too slow."""
 
     def push(self, event: Event) -> None:
-        if len(self._queue) >= self._size:
-            self._queue.popleft()
+        if not self._wanted(event):
+            return
+        weight = 0 if self._weigh is None else self._weigh(event)
+        self._queue.append((event, weight))
+        self._weight += weight
+        while len(self._queue) > self._size or (self._weight > self._most and len(self._queue) > 1):
+            self._pop()
             self.dropped += 1
-        self._queue.append(event)
         self._filled.set()
 
     def __enter__(self) -> Self:
@@ -49,7 +72,12 @@ class Subscription:
         while not self._queue:
             self._filled = anyio.Event()
             await self._filled.wait()
-        return self._queue.popleft()
+        return self._pop()
+
+    def _pop(self) -> Event:
+        event, weight = self._queue.popleft()
+        self._weight -= weight
+        return event
 
 
 class EventBus:
@@ -60,14 +88,12 @@ class EventBus:
         self._queued: list[Subscription] = []
 
     def emit(self, event: Event) -> None:
-        """Hand the event to everybody, now. An inline subscriber that raises is logged and costs nobody else anything."""
-        for inline in self._inline:
+        """Hand the event to everybody, now. A subscriber that raises is logged and costs nobody else anything."""
+        for take in (*self._inline, *(subscription.push for subscription in self._queued)):
             try:
-                inline(event)
+                take(event)
             except Exception:  # noqa: BLE001 - whatever a subscriber raises is its own affair
                 _log.exception("a subscriber failed on %s", type(event).__name__)
-        for subscription in self._queued:
-            subscription.push(event)
 
     def attach(self, inline: Inline) -> None:
         """Call `inline` on every event from now on."""
@@ -78,9 +104,11 @@ class EventBus:
         if inline in self._inline:
             self._inline.remove(inline)
 
-    def subscribe(self, size: int = 1024) -> Subscription:
-        """A queue of at most `size` events; a context manager that ends the subscription."""
-        subscription = Subscription(self, size)
+    def subscribe(
+        self, size: int = 1024, wanted: Wanted = _every, *, weigh: Weigh | None = None, weight: int = 0
+    ) -> Subscription:
+        """A queue of at most `size` wanted events, and of `weight` by `weigh`; a context manager that ends the subscription."""
+        subscription = Subscription(self, size, wanted, weigh, weight)
         self._queued.append(subscription)
         return subscription
 

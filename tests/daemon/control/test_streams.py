@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcpvisor.daemon.control import streams
-from mcpvisor.daemon.control.streams import Following, follow_stderr, selection
+from mcpvisor.daemon.control.streams import follow_stderr, following, selection
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import ServerRemoved, StderrWritten
 
@@ -23,7 +23,7 @@ async def test_noise_of_others_costs_nothing(monkeypatch):
     """A reader that follows one server loses none of its events to the flood of another."""
     monkeypatch.setattr(streams, "QUEUE", 3)
     bus = EventBus()
-    with Following(bus, selection("a", None)) as events:
+    with following(bus, selection("a", None)) as events:
         bus.emit(written("a", "first"))
         for _ in range(100):
             bus.emit(written("b", "noise"))
@@ -37,7 +37,7 @@ async def test_a_slow_reader_is_bounded_in_bytes(monkeypatch):
     """What waits for a reader is bounded in bytes too; the oldest go, are counted, and one event always fits."""
     monkeypatch.setattr(streams, "QUEUE_BYTES", 1000)
     bus = EventBus()
-    with Following(bus, selection(None, None)) as events:
+    with following(bus, selection(None, None)) as events:
         for text in ("x" * 400, "y" * 400, "z" * 5000):
             bus.emit(written("a", text))
 

@@ -19,6 +19,7 @@ from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, SERVER_REMOVED, SESSI
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.loglevels import LevelWishes, SessionWish, Want
 from mcpvisor.daemon.gateway.observer import GatewayObserver
+from mcpvisor.daemon.gateway.openings import Openings
 from mcpvisor.daemon.gateway.outbox import Outbox
 from mcpvisor.daemon.gateway.replies import refuse
 from mcpvisor.daemon.gateway.sdk_server import SESSION_HEADER, SessionTransport, serve_session
@@ -77,6 +78,7 @@ class Sessions:
         self._open: dict[tuple[str, str], Session] = {}
         self._per_principal: Counter[str] = Counter()
         self._wishes = LevelWishes(want_log_level)
+        self._openings = Openings(per_second=limits.openings_per_second, burst=limits.openings_burst)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -129,6 +131,7 @@ class Sessions:
             await refuse(send, 400, "Bad Request: Missing session ID")
             return
         caller = caller_of(scope)
+        await self._openings.take(caller.principal)
         if not await self._has_room(caller.principal):
             self.observer.refused("client", "rate")
             await refuse(send, 503, "too many open sessions; end some, or wait", headers={"retry-after": "10"})

@@ -18,7 +18,7 @@ class GatewayError(McpvisorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """What clients may cost. Sizes in bytes, durations in seconds; over a limit a request is refused, never queued."""
+    """What clients may cost. Sizes in bytes, durations in seconds; over a limit a request is refused. Openings alone wait."""
 
     head_seconds: float = 10.0
     """From the first byte of a request to the end of its head; also from a connection to its first byte."""
@@ -39,6 +39,9 @@ class GatewayLimits:
     sessions: int = 4096
     sessions_per_principal: int = 256
     session_idle_seconds: float = 1800.0
+    openings_burst: int = 64
+    """Sessions that one principal may open at once; what is above waits its time, and is not refused."""
+    openings_per_second: float = 100.0
     listen_streams: int = 1024
     """Open `subscriptions/listen` streams on one endpoint."""
     grace_seconds: float | None = None

@@ -177,7 +177,10 @@ class StdioWire(Wire):
                 break
             turn = began
             for line in self._lines.feed(self._thinned(data or b"")):
-                self._take(line)
+                if self._is_dropped(line):
+                    intake.dropped(1)
+                else:
+                    self._take(line)
                 if time.perf_counter() - turn > _SLICE:
                     await anyio.lowlevel.checkpoint()
                     turn = time.perf_counter()
@@ -188,6 +191,12 @@ class StdioWire(Wire):
             self._take(line)
         self._drained.set()
         self._sign.set()
+
+    def _is_dropped(self, line: bytes | Overlong) -> bool:
+        """Whether a line need not be parsed, as nothing that it could say is handled above the rate."""
+        if isinstance(line, Overlong) or not self._exchange.intake.is_dry():
+            return False
+        return not any(word in line for word in _WANTED_ABOVE_RATE)
 
     def _thinned(self, data: bytes) -> bytes:
         """What is worth looking at in it: in a flood lines that are surely dropped are not even parsed, only counted."""
