@@ -30,6 +30,7 @@ from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_b
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 
 BY_CONFIG: Final = "config"
 BY_POLICY: Final = "its restart policy"
@@ -59,6 +60,7 @@ class ServerActor:
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
         self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
+        self._http_memory = HttpMemory()
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
@@ -197,6 +199,7 @@ class ServerActor:
             processes=self.reporter,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
+            memory=self._http_memory,
         )
         generation = Generation(opening, self._means)
         self._generations[number] = generation
@@ -285,6 +288,8 @@ class ServerActor:
             last_exit=self.reporter.last_exit,
             limits_not_enforced=self.reporter.lacking_limits,
             handshake_seconds=generation.handshake_seconds if generation else None,
+            push=generation.push if generation else "",
+            push_reason=self.reporter.quoted(generation.push_reason) if generation else "",
             origin=self.spec.origin,
             shown_name=self.spec.shown_name,
         )

@@ -55,7 +55,7 @@ STOP_SLACK: Final = 10.0
 _COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
 """Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""
 
-_AS_WRITTEN: Final = frozenset({"no_such_program", "permission", "bad_cwd", "tls"})
+_AS_WRITTEN: Final = frozenset({"no_such_program", "permission", "bad_cwd", "tls", "redirect"})
 """Nothing but an edit or a change of the machine mends these."""
 
 _ANOTHER_WAY: Final = frozenset({"era_probe", "other_transport"})

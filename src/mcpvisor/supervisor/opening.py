@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.transports.exchange import WireHooks
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 from mcpvisor.supervisor.transports.wire import Wire
 
 
@@ -55,6 +56,8 @@ class Opening:
     """Where the lines go that a process writes on stderr."""
     subtree: Subtree = NOT_TAKEN
     """Where the process gets a control group of its own."""
+    memory: HttpMemory = field(default_factory=HttpMemory)
+    """What the wires before have left, of a server that is reached by HTTP."""
 
 
 Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.spec import ProbePolicy
+
+TOO_MANY_REQUESTS: Final = 429
 
 
 class Verdicts(Protocol):
@@ -93,7 +95,7 @@ class Prober:
             try:
                 await self._probe()
             except RequestFailed as error:
-                failure = error if error.outcome is not Outcome.PEER_ERROR else None
+                failure = None if _is_sign_of_life(error) else error
         if scope.cancelled_caught:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
         if failure is None:
@@ -109,3 +111,9 @@ class Prober:
         dead = failure.outcome is Outcome.NOT_SENT or self._misses >= self.policy.failures
         self._verdicts.probe_missed(self._misses, busy=busy, dead=dead, cause=failure)
         return failure
+
+
+def _is_sign_of_life(error: RequestFailed) -> bool:
+    """Whether a probe that failed was answered all the same: by an error, or by a limit on how often may be asked."""
+    is_limit = error.cause == "busy" and isinstance(error.data, dict) and error.data.get("http_status") == TOO_MANY_REQUESTS
+    return error.outcome is Outcome.PEER_ERROR or is_limit

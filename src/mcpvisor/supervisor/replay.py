@@ -29,6 +29,19 @@ READ_ONLY: Final = frozenset(
 _LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
 """Causes that will be just as true a moment later; the caller is told at once."""
 
+BUSY_WAIT: Final = 0.5
+"""Seconds before a server that was busy is asked again at the earliest; doubled each time, whatever it says."""
+
+
+def busy_wait(failure: RequestFailed, waited: int) -> float | None:
+    """Seconds after which to ask a busy server again, which surely has not done it; None where it does not say when.
+
+    `waited` is how many times that was done before. Whether the caller has the time is the caller's to know.
+    """
+    if failure.cause != "busy" or failure.outcome is not Outcome.NOT_SENT or failure.retry_after_s is None:
+        return None
+    return max(failure.retry_after_s, BUSY_WAIT * 2.0**waited)
+
 
 def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> bool:
     """Whether a request that failed like this may be sent again.

@@ -44,6 +44,13 @@ class ServerStatus:
     handshake_seconds: float | None = None
     subscriptions_wanted: int = 0
     subscriptions_active: int = 0
+    push: str = ""
+    """How the stream stands on which an HTTP server says what nobody asked for: `open`, `opening`, `retrying` or `none`.
+
+    Empty where there is no such stream, since that comes the same way as answers.
+    """
+    push_reason: str = ""
+    """Why it stands so, in words."""
     origin: str = ""
     shown_name: str = ""
     limits_not_enforced: str = ""

@@ -55,6 +55,8 @@ def server_view(status: ServerStatus) -> JsonObject:
         "shown_name": status.shown_name,
         "limits_not_enforced": status.limits_not_enforced,
         "deadline": status.deadline,
+        "push": status.push,
+        "push_reason": status.push_reason,
     }
 
 

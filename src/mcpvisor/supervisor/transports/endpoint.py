@@ -95,11 +95,11 @@ class Response:
 class Endpoint:
     """Sends requests to where the server is, which a redirect may have taught it."""
 
-    def __init__(self, address: Address, target: HttpTarget, pool: HttpPool) -> None:
+    def __init__(self, address: Address, target: HttpTarget, pool: HttpPool, jar: CookieJar | None = None) -> None:
         self.address = address
         self._own = spec_headers(target)
         self._pool = pool
-        self._jar = CookieJar()
+        self._jar = jar or CookieJar()
         self._heads: dict[str, tuple[str, str]] = {}
         """For each verb the path it was last sent to, and the begin of its head."""
         self.standing: dict[str, str] = {}

@@ -45,7 +45,7 @@ METHOD_NOT_FOUND_CODE: Final = -32601
 class WireEnd:
     """Why a wire is at its end. `cause` is of a closed set, `detail` is one sentence for people.
 
-    Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`, `tls`,
+    Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`, `tls`, `redirect`,
     `no_such_program`, `permission`, `bad_cwd`, `protocol`, `no_answer`, `start_timeout`, `closed` (by us).
     """
 
@@ -137,6 +137,16 @@ class Wire(ABC):
             self.suspect = True
             suspicion, self.suspicion = self.suspicion, anyio.Event()
             suspicion.set()
+
+    @property
+    def push(self) -> str:
+        """How the push stream stands; empty where notifications come the same way as answers."""
+        return ""
+
+    @property
+    def push_reason(self) -> str:
+        """Why the push stream stands so, in words."""
+        return ""
 
     @property
     def push_trouble(self) -> str:
