@@ -68,7 +68,7 @@ class Room:
             return self.gone(request)
         if request.verb == "DELETE":
             self.session = None
-            return reply(status="405 Method Not Allowed" if self.session else "200 OK")
+            return reply()
         if request.verb == "GET":
             return await self._stream(stream)
         if "id" not in request.message:
@@ -285,3 +285,65 @@ async def test_a_sticky_cookie_keeps_a_session_on_its_replica() -> None:
             await call(supervisor)
 
     assert ([], 1, 5) == (lost, room.opened, room.calls)
+
+
+async def test_after_a_gap_of_the_push_stream_the_lists_are_read_again() -> None:
+    """What changed while nobody listened is seen all the same, in the same session."""
+    room = Room(push=True)
+    async with supervised(room) as (supervisor, lost):
+        await until(lambda: supervisor.status("http").push == "open")
+        before, room.ended = room.ended, anyio.Event()
+        before.set()
+        await until(lambda: supervisor.status("http").state is State.DEGRADED)
+        reason = supervisor.status("http").reason
+        await until(lambda: room.log.count("tools/list") == 2)
+        await ready(supervisor)
+
+    assert "push channel: the server ended the stream" == reason
+    assert ([], 1) == (lost, room.opened)
+
+
+async def test_connections_that_are_closed_while_idle_cost_nothing() -> None:
+    """A server that keeps connections for a moment only: every call has its answer, in one session."""
+
+    class Impatient(Room):
+        standing = 0
+
+        async def serve(self, stream: anyio.abc.ByteStream) -> None:
+            self.standing += 1
+            try:
+                with anyio.CancelScope() as idle:
+                    await super().serve(Hasty(stream, idle))
+            finally:
+                await stream.aclose()
+                self.standing -= 1
+
+    room = Impatient()
+    async with supervised(room) as (supervisor, lost):
+        for _ in range(5):
+            await call(supervisor)
+            await until(lambda: room.standing == 0)
+
+    assert ([], 1, 5) == (lost, room.opened, room.calls)
+
+
+class Hasty(anyio.abc.ByteStream):
+    """A stream that is given up when nothing has come on it for a moment."""
+
+    def __init__(self, stream: anyio.abc.ByteStream, idle: anyio.CancelScope) -> None:
+        self._stream, self._idle = stream, idle
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        self._idle.deadline = anyio.current_time() + 0.1
+        data = await self._stream.receive(max_bytes)
+        self._idle.deadline = float("inf")
+        return data
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(item)
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

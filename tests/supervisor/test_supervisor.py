@@ -287,11 +287,39 @@ class TestServersThatFail:
         server = MemoryServer()
         async with supervised(spec(), files=server) as supervisor:
             await reach(supervisor, "files", State.READY)
-            server.silent = {"ping"}
+            server.silent = {"ping", "tools/list"}
             first = await reach(supervisor, "files", State.DEGRADED)
             await supervisor.wait_until("files", lambda status: status.generation == 2)
 
         assert first == "probe 1/3 missed"
+
+    async def test_a_server_that_is_silent_to_pings_is_asked_for_a_list(self) -> None:
+        """A method that a server does not know may be left unanswered: that shows once, and never ends a session."""
+        server = MemoryServer()
+        server.silent = {"ping"}
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            reason = await reach(supervisor, "files", State.DEGRADED)
+            await reach(supervisor, "files", State.READY)
+            await anyio.sleep(3600)
+
+            assert (reason, supervisor.status("files").state) == ("probe 1/3 missed", State.READY)
+            assert (supervisor.status("files").generation, server.log.count("ping")) == (1, 1)
+
+    async def test_an_error_answer_to_a_ping_is_a_sign_of_life(self) -> None:
+        """A server that knows no ping is as alive as any."""
+        server = MemoryServer()
+
+        async def ping(params: dict[str, Any]) -> Any:
+            raise RequestFailed(Outcome.PEER_ERROR, "error_answer", "Method not found: ping", code=-32601)
+
+        server.handlers["ping"] = ping
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            await anyio.sleep(3600)
+            told = [event for event in supervisor.history("files") if isinstance(event, events.ProbeMissed)]
+
+            assert (supervisor.status("files").state, supervisor.status("files").generation, told) == (State.READY, 1, [])
 
     async def test_steady_traffic_does_not_keep_a_dead_session_alive(self) -> None:
         """Calls that began when the server was silent already are met by the silence, and are no excuse for it."""
@@ -299,7 +327,7 @@ class TestServersThatFail:
         probe = ProbePolicy(interval=1.0, timeout=1.0, failures=3)
         async with supervised(spec(probe=probe, call_timeout=5.0), files=server) as supervisor:
             await reach(supervisor, "files", State.READY)
-            server.silent = {"ping", "tools/call"}
+            server.silent = {"ping", "tools/list", "tools/call"}
             silent_at = anyio.current_time()
             async with anyio.create_task_group() as tasks:
 
@@ -326,7 +354,7 @@ class TestServersThatFail:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(failure_of, call(supervisor))
                 await anyio.sleep(0.5)
-                server.silent = {"tools/call", "ping"}
+                server.silent = {"tools/call", "tools/list", "ping"}
                 await anyio.sleep(50)
                 generation, reason = supervisor.status("files").generation, supervisor.status("files").reason
                 server.silent = set()

@@ -12,9 +12,10 @@ import anyio
 
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.listing import CAPABILITY, METHODS
 from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.probing import Prober
-from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.restoring import KINDS, Restorer
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
@@ -57,6 +58,10 @@ class Session:
         self._lasting = lasting
         self._told_impaired = impaired
         self._level = SessionLevel(lasting.log_level, handshake, self._ask)
+        self._sign = "server/discover" if handshake.modern else "ping"
+        """What a probe asks for."""
+        self._other_sign = _a_list(handshake)
+        """What it asks for next where that is left unanswered; empty once one of the two was answered."""
         self._prober = Prober(spec.probe, self._probe, self, self._is_busy)
         self._impaired: dict[str, str] = {}
         self._began: dict[int, float] = {}
@@ -185,10 +190,11 @@ class Session:
     # Probes
 
     async def _probe(self) -> None:
-        await self._ask("server/discover" if self.handshake.modern else "ping", None)
+        await self._ask(self._sign, None)
 
     def probe_answered(self, seconds: float) -> None:
         """See `Verdicts`."""
+        self._other_sign = ""
         self._wire.suspect = False
         self._impair("probe", "")
         self._lasting.probes.probe_answered(seconds)
@@ -201,4 +207,11 @@ class Session:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
         else:
+            if self._other_sign:  # some servers leave a ping without an answer, and are as alive as others
+                self._sign, self._other_sign = self._other_sign, self._sign
             self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
+
+
+def _a_list(handshake: sdk.Handshake) -> str:
+    """A request that any server with this handshake answers, and that changes nothing; empty where it offers no list."""
+    return next((METHODS[kind] for kind in KINDS if CAPABILITY[kind] in handshake.capabilities), "")

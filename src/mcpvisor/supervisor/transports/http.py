@@ -33,6 +33,9 @@ from mcpvisor.supervisor.transports.wire import LINGERING, WireEnd
 SESSION_HEADER: Final = "mcp-session-id"
 VERSION_HEADER: Final = "mcp-protocol-version"
 
+MAX_VERSION: Final = 64
+"""Characters of a protocol version."""
+
 DELETE_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 1.0
 """How long a stream that has brought its answer may take to end, before its connection is closed instead of kept."""
@@ -96,9 +99,12 @@ class HttpWire(PostingWire):
             await self._end_owed()
         session = self._session
         try:
-            return await super().request(
+            result = await super().request(
                 method, params, on_progress=on_progress, on_log=on_log, headers=headers, cancellable=cancellable
             )
+            if method == "initialize":
+                self._learn_version(result.get("protocolVersion"))
+            return result  # noqa: TRY300 - an else branch would only move it
         except RequestFailed as failure:
             if failure.cause == Meaning.AUTH:
                 self.doubt()  # a probe tells whether all of the credentials are refused, or this request is
@@ -244,6 +250,11 @@ class HttpWire(PostingWire):
             raise ResponseRefused("syntax", "the session id of the server is no visible ASCII")
         self._session = named
         self._endpoint.standing[SESSION_HEADER] = named
+
+    def _learn_version(self, version: object) -> None:
+        """Every request after `initialize` carries the version, beginning with the notification that ends the handshake."""
+        if isinstance(version, str) and version.isascii() and version.isprintable() and len(version) <= MAX_VERSION:
+            self._endpoint.standing[VERSION_HEADER] = version
 
     def _note_loss(self, verdict: Verdict, session: str | None) -> None:
         # An answer to an id that was replaced meanwhile says nothing about the present one.
