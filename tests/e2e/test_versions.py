@@ -13,13 +13,16 @@ from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import Era, HttpTarget, RestartPolicy, ServerSpec
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
-from mcpvisor.supervisor.supervisor import Supervisor
+from mcpvisor.supervisor.supervisor import Order, Supervisor
 
 pytestmark = pytest.mark.anyio
 
 OLDER = "2025-06-18"
 SUPPORTED = ["2024-11-05", "2025-03-26", OLDER]
 IN_WORDS = f"Bad Request: Unsupported protocol version (supported versions: {', '.join(SUPPORTED)})"
+
+
+NEWER = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "serverInfo": {"name": "raw", "version": "2"}}
 
 
 def refusal(code: int, message: str, data: Any = None) -> dict[str, Any]:
@@ -106,3 +109,33 @@ async def test_a_version_that_nobody_knows_is_named_with_ours() -> None:
     assert State.BACKOFF is status.state
     assert "1999-12-31" in status.reason
     assert "2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25" in status.reason
+
+
+async def test_a_server_that_was_updated_is_spoken_to_in_the_newer_era() -> None:
+    """What was remembered of it stops working: `initialize` is refused by the newer era, which is then spoken."""
+    is_new = False
+
+    async def serve(stream: anyio.abc.ByteStream) -> None:
+        buffer = bytearray()
+        while True:
+            request = await read_request(stream, buffer)
+            await stream.send(new(request) if is_new else old._answer(request))
+
+    def new(request: Request) -> bytes:
+        if request.message.get("method") == "server/discover":
+            return reply(result(request, {"supportedVersions": ["2026-07-28"], "capabilities": {}, **NEWER}))
+        error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2026-07-28"]}}
+        return reply({"jsonrpc": "2.0", "id": request.message.get("id"), "error": error}, status="400 Bad Request")
+
+    old = Stubborn(OLDER)
+    async with raw_server(serve) as url, Supervisor(guarded=False) as supervisor:
+        await supervisor.apply([ServerSpec(name="http", target=HttpTarget(url=url), restart=RestartPolicy(delay=0.05))])
+        with anyio.fail_after(10):
+            await supervisor.wait_until("http", lambda status: status.state is State.READY)
+            before = supervisor.status("http").era
+            is_new = True
+            await supervisor.order("http", Order.RESTART, who="test")
+            await supervisor.wait_until("http", lambda status: status.state is State.READY and status.generation > 1)
+            after = supervisor.status("http").era
+
+    assert ("legacy", "modern") == (before, after)

@@ -443,6 +443,20 @@ class TestWhatIsWanted:
 
         assert (stopped.state, stopped.wanted, stopped.wanted_by) == (State.STOPPED, "stopped", "uid:0 (stop)")
 
+    async def test_orders_that_change_nothing_touch_nothing(self) -> None:
+        """A start of what runs and a stop of what rests are done already; no process and no session is touched."""
+        server = MemoryServer()
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            await supervisor.order("files", Order.START, who="uid:0")
+            await supervisor.order("files", Order.ENABLE, who="uid:0")
+            running = supervisor.status("files")
+            for _ in range(2):
+                await supervisor.order("files", Order.STOP, who="uid:0")
+                await reach(supervisor, "files", State.STOPPED)
+
+        assert (State.READY, 1, 1, 1) == (running.state, running.generation, server.opened, server.closed)
+
     async def test_a_disabled_server_is_not_started_by_the_way(self) -> None:
         """`disable` holds until `enable`; the refusal says so and who it was."""
         async with supervised(spec(), files=MemoryServer()) as supervisor:

@@ -310,6 +310,15 @@ async def test_progress_goes_to_its_request(opened, told):
     assert [] == told.notifications
 
 
+async def test_progress_is_only_asked_for_where_somebody_listens(opened):
+    """A request without a listener carries no token, so that the server tells nobody."""
+    async with opened("stdio_scripted.py") as wire:
+        unheard = await wire.request("echo", {"a": 1})
+        heard = await wire.request("echo", {"a": 1}, on_progress=lambda params: None)
+
+    assert ({"a": 1}, {"a": 1, "_meta": {"progressToken": 2}}) == (unheard, heard)
+
+
 async def test_flood_on_stderr_blocks_nothing(opened, handshake, told):
     """A server that writes 256 KiB to stderr before each reply gives every reply; only a bounded tail is kept."""
     ring = StderrRing(told.stderr)
