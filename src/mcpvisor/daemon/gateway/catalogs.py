@@ -35,8 +35,12 @@ class Catalogs:
         self._generations: defaultdict[tuple[View, CatalogKind], int] = defaultdict(int)
         self._untold: defaultdict[View, set[CatalogKind]] = defaultdict(set)
         self._epoch = secrets.token_hex(4)
+        self.settle()
+
+    def settle(self) -> None:
+        """Take in what the servers offer now, of which nobody is told: there is no client yet who has seen anything else."""
         self.refresh()
-        self._untold.clear()  # there is no client yet who has seen anything else
+        self._untold.clear()
 
     def refresh(self) -> None:
         """Take in what the servers offer now."""
