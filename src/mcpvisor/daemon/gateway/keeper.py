@@ -31,7 +31,7 @@ class SessionKeeper(Protocol):
         """All that are kept, in any order."""
         ...
 
-    def keep_session(self, kept: KeptSession) -> None:
+    def keep_session(self, session: KeptSession) -> None:
         """Keep a session, in place of what was kept under the same hash."""
         ...
 
@@ -50,9 +50,9 @@ class MemoryKeeper:
         """See `SessionKeeper`."""
         return list(self._kept.values())
 
-    def keep_session(self, kept: KeptSession) -> None:
+    def keep_session(self, session: KeptSession) -> None:
         """See `SessionKeeper`."""
-        self._kept[kept.id_hash] = kept
+        self._kept[session.id_hash] = session
 
     def forget_session(self, id_hash: str) -> None:
         """See `SessionKeeper`."""
