@@ -173,6 +173,7 @@ class Daemon:
             instance=self._state.instance,
             health=self._health,
             observer=self._recorder,
+            keeper=self._keeper.store,
             applied=self._applied,
         )
         await parts.enter_async_context(gateway)

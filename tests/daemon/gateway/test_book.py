@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mcpvisor.daemon.gateway.book import MAX_OPENED_WITH, Book, hash_of
-from mcpvisor.daemon.gateway.keeper import KeptSession, MemoryKeeper
+from mcpvisor.daemon.gateway.keeper import MemoryKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.daemon.state.kept import KeptSession
 
 SETTLED = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 IDLE = 1800.0

@@ -8,11 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from mcpvisor.daemon.gateway.keeper import JsonObject, KeptSession, SessionKeeper
+from mcpvisor.daemon.gateway.keeper import SessionKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.daemon.state.kept import KeptSession
 from mcpvisor.supervisor.transports.codec import encode
+
+JsonObject = dict[str, Any]
 
 MAX_OPENED_WITH: Final = 4096
 """Bytes of JSON that are kept of an opening. A session whose client said more ends with the daemon."""
@@ -24,7 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 def hash_of(session_id: str) -> str:
-    """Under what a session is kept; see `KeptSession.id_hash`."""
+    """Under what a session is kept: enough to know its id again, too little to speak in it.
+
+    An id is 192 random bits, which nobody guesses however fast a hash is: a salt or a slow hash, which passwords need, would
+    add nothing.
+    """
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 

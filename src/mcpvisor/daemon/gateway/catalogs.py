@@ -18,7 +18,7 @@ View = str | None
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a server's shelves were made from; both parts are frozen, so that identity tells a change."""
+    """What a server's shelves were made from; both parts are frozen, so that the same ones mean no change."""
 
     offer: Offer
     tools: ToolView
@@ -51,9 +51,11 @@ class Catalogs:
         for name in names:
             door = self._doors.connection(name)
             offer, tools = door.offer, door.spec.tools
-            source = self._sources.get(name)
-            if source is None or source.offer is not offer or source.tools != tools:
-                self._sources[name] = _Source(offer, tools)
+            former = self._sources.get(name)
+            if former is not None and former.offer is offer and former.tools == tools:
+                continue
+            self._sources[name] = now = _Source(offer, tools)
+            if now != former:  # a server that came back with what it offered before costs no new shelf
                 self._shelves[name] = shelve(name, offer, tools, alone=False)
                 changed.add(name)
         if changed:

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-JsonObject = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptSession:
-    """A session as it is kept: enough to go on with it, too little to speak in it."""
-
-    id_hash: str
-    """SHA-256 of its id, in hex. An id is 192 random bits, which nobody guesses however fast a hash is: a salt or a slow
-    hash, which passwords need, would add nothing."""
-    principal: str
-    view: str | None
-    """The one server that its endpoint shows; None for all of them."""
-    opened_with: JsonObject
-    """What `initialize` settled: `protocolVersion`, `capabilities`, `clientInfo`."""
-    used_at: float
-    """When it was used last, in wall-clock seconds since the epoch; up to a minute old."""
+from mcpvisor.daemon.state.kept import KeptSession
 
 
 class SessionKeeper(Protocol):

@@ -20,7 +20,6 @@ from mcpvisor.daemon.gateway.caller import caller_of
 from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
 from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, SERVER_REMOVED, SESSION_ENDED
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
-from mcpvisor.daemon.gateway.keeper import KeptSession
 from mcpvisor.daemon.gateway.loglevels import LevelWishes, SessionWish, Want
 from mcpvisor.daemon.gateway.observer import GatewayObserver
 from mcpvisor.daemon.gateway.openings import Openings
@@ -28,6 +27,7 @@ from mcpvisor.daemon.gateway.outbox import Outbox
 from mcpvisor.daemon.gateway.replies import refuse
 from mcpvisor.daemon.gateway.sdk_server import SESSION_HEADER, SessionTransport, read_settled, serve_session, settled_by
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.daemon.state.kept import KeptSession
 from mcpvisor.supervisor.events import CatalogKind
 
 LEGACY: Final = "legacy"
