@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,19 @@ LIMITS = Limits(reserve=1024 * 1024, slow_write=1.0, journal_seconds=float("inf"
 def event(number: int, text: str = "") -> PastEvent:
     view = {"kind": "probe_missed", "at": float(number), "server": "s", "number": number, "text": text}
     return PastEvent(at=float(number), server="s", kind="probe_missed", view=view)
+
+
+def rows(path: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as other:
+        return other.execute(query).fetchall()
+
+
+def fill(path: Path) -> int:
+    """Fill the disk up to the last page; returns the size of what fills it."""
+    with path.open("ab", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(b"x" * 4096)
+    return path.stat().st_size
 
 
 async def answer(store: StateStore, word: str, rest: list[str]) -> Any:
@@ -48,18 +60,12 @@ async def answer(store: StateStore, word: str, rest: list[str]) -> Any:
             return [one.view["number"] for one in store.past]
         case "flush", []:
             return await store.flush()
-        case "rows", [_, *_]:
-            with closing(sqlite3.connect(store.path)) as other:
-                return other.execute(" ".join(rest)).fetchall()
+        case "rows", _:
+            return rows(store.path, " ".join(rest))
         case "fill", []:
-            with (store.path.parent / "filler").open("ab") as filler:
-                try:
-                    while True:
-                        os.write(filler.fileno(), b"x" * 4096)
-                except OSError:
-                    return os.fstat(filler.fileno()).st_size
+            return fill(store.path.with_name("filler"))
         case "empty", []:
-            (store.path.parent / "filler").unlink()
+            store.path.with_name("filler").unlink()
         case _:
             raise ValueError(word)
     return None

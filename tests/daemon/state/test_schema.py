@@ -1,4 +1,4 @@
-"""Files of other versions: an older one is brought up after a copy, a newer one is used as it is, another format is left alone."""
+"""Files of other versions: an older one is brought up after a copy, a newer one is used, another format is left alone."""
 
 from __future__ import annotations
 
