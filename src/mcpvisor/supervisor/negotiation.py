@@ -119,7 +119,7 @@ async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio
             return await sdk.discover(session)
         memory.skip_probe = True  # should it stay silent now, the next process is not asked
     except anyio.get_cancelled_exc_class():
-        memory.verdict = None  # what was remembered has stopped working: the next one is not waited for as long
+        memory.verdict = None  # what was remembered has stopped working: the next process is not waited for as long
         raise
     except sdk.UnsupportedVersion:
         pass  # it answered, and offers older versions only
@@ -130,6 +130,8 @@ async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio
             raise NegotiationFailed(
                 "era_probe", "it ended when asked for its era; it is started again and not asked"
             ) from error
+        if error.code == REQUEST_TIMEOUT_CODE:
+            memory.verdict = None  # as for a cancellation
         if failure is None or not is_legacy_evidence(failure, stdio=stdio):
             raise
     return None
