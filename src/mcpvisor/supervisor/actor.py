@@ -15,6 +15,7 @@ from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
+from mcpvisor.supervisor.describing import describe
 from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.log_level import WantedLevel
@@ -28,7 +29,7 @@ from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate
-from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
+from mcpvisor.supervisor.states import ADMITTING, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
 
 BY_CONFIG: Final = "config"
@@ -254,42 +255,6 @@ class ServerActor:
 
     def status(self) -> ServerStatus:
         """The server as it is now."""
-        cycle, connection, offer = self._lifecycle, self.connection, self.connection.offer
-        generation = self._generations.get(cycle.generation)
-        handshake = generation.handshake if generation else None
-        due = cycle.next_attempt
-        return ServerStatus(
-            name=self.spec.name,
-            state=cycle.state,
-            reason=cycle.reason,
-            since=self._since,
-            transport=self.spec.transport,
-            era=connection.era,
-            protocol_version=handshake.protocol_version if handshake else None,
-            implementation=self.reporter.implementation(offer.server_info),
-            pid=self.reporter.pid,
-            generation=cycle.generation,
-            restarts=cycle.restarts,
-            deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
-            next_attempt=_wall(due),
-            required=self.spec.required,
-            wanted=cycle.wanted.value,
-            wanted_by=BY_POLICY if cycle.is_done else self._wanted_by,
-            in_flight=connection.admission.running,
-            queued=connection.admission.queued,
-            tools=len(offer.tools),
-            resources=len(offer.resources),
-            resource_templates=len(offer.resource_templates),
-            prompts=len(offer.prompts),
-            stale=connection.stale,
-            last_exit=self.reporter.last_exit,
-            limits_not_enforced=self.reporter.lacking_limits,
-            handshake_seconds=generation.handshake_seconds if generation else None,
-            origin=self.spec.origin,
-            shown_name=self.spec.shown_name,
-        )
-
-
-def _wall(at: float | None) -> float | None:
-    """A monotonic time as wall-clock time."""
-    return None if at is None else time.time() + at - anyio.current_time()
+        generation = self._generations.get(self._lifecycle.generation)
+        wanted_by = BY_POLICY if self._lifecycle.is_done else self._wanted_by
+        return describe(self._lifecycle, self.connection, self.reporter, generation, since=self._since, wanted_by=wanted_by)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcpvisor.supervisor.backoff import Jitter, RestartHistory, delay_before
+from mcpvisor.supervisor.aftermath import COUNTED, Reaction, reaction_to, reason_of
+from mcpvisor.supervisor.backoff import Jitter, RestartHistory
 from mcpvisor.supervisor.lifecycle_messages import (
     Closed,
     Command,
@@ -33,7 +34,7 @@ from mcpvisor.supervisor.lifecycle_messages import (
     WantedSet,
     Woken,
 )
-from mcpvisor.supervisor.spec import RestartRule, ServerSpec
+from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import STARTING, State
 from mcpvisor.supervisor.transports.wire import LINGERING
 
@@ -52,16 +53,6 @@ STOP_SLACK: Final = 10.0
 """Seconds beyond the stop ladder after which a generation that does not close is reported, not waited for."""
 
 
-_COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
-"""Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""
-
-_AS_WRITTEN: Final = frozenset({"no_such_program", "permission", "bad_cwd", "tls"})
-"""Nothing but an edit or a change of the machine mends these."""
-
-_ANOTHER_WAY: Final = frozenset({"era_probe", "other_transport"})
-"""The server answered, if only by its end, that it is to be spoken to otherwise: no failure, and no reason to wait."""
-
-
 class Lifecycle:
     """The state of one server, and the rules by which it moves."""
 
@@ -74,8 +65,7 @@ class Lifecycle:
         """The number of the newest generation; 0 before the first."""
         self.deadline: float | None = None
         """When `TimePassed` is due, in the caller's monotonic seconds; None while nothing is waited for."""
-        self._jitter = jitter
-        self._history = RestartHistory()
+        self._history = RestartHistory(jitter)
         self._open: set[int] = set()
         self._lingering: set[int] = set()
         self._due = False
@@ -83,12 +73,7 @@ class Lifecycle:
         self._ready_since: float | None = None
         self._tried_at = float("-inf")
         self._reopen_reason = "start"
-        self._start_timeouts = 0
         self._rest_reason = ""
-        self._is_looping = False
-        """Whether the server was in a crash loop and has not been up for long since."""
-        self._not_before = float("-inf")
-        """The time before which the server itself does not want to be tried, as it said."""
         self.is_done = False
         """Whether the server is at rest because it ended well and its restart policy leaves it at that."""
         self.restarts = 0
@@ -131,7 +116,7 @@ class Lifecycle:
         if event.wanted is Wanted.RUNNING:
             if self._current is not None:
                 return []
-            self._forget()
+            self._history.forget()
             return self._open_next(now, self._reopen_reason, event.reason)
         return self._rest(now)
 
@@ -151,12 +136,12 @@ class Lifecycle:
     def _change_spec(self, event: SpecChanged, now: float) -> list[Command]:
         self.spec = event.spec
         if event.restart:
-            self._start_timeouts = 0
+            self._history.start_timeouts = 0
             return self._restart("its entry was changed", "spec", now)
         return []
 
     def _restart(self, reason: str, cause: str, now: float) -> list[Command]:
-        self._forget()
+        self._history.forget()
         if self.wanted is not Wanted.RUNNING:
             return []
         self._reopen_reason = cause
@@ -181,7 +166,7 @@ class Lifecycle:
                 return self._move(State.NEGOTIATING, "the handshake is under way")
             case Negotiated():
                 self._ready_since = now
-                self._start_timeouts = 0
+                self._history.start_timeouts = 0
                 self.deadline = now + self._start_budget()
                 return self._move(State.RESTORING, "lists are being read")
             case Restored(lacking=lacking) | Impaired(lacking=lacking):
@@ -193,7 +178,7 @@ class Lifecycle:
                 return []
 
     def _start_budget(self) -> float:
-        return min(self.spec.start_timeout * 2.0**self._start_timeouts, max(MAX_START_TIMEOUT, self.spec.start_timeout))
+        return min(self.spec.start_timeout * 2.0**self._history.start_timeouts, max(MAX_START_TIMEOUT, self.spec.start_timeout))
 
     def _stable_at(self) -> float | None:
         if self._ready_since is None or not (self._history.row or self._history.ends):
@@ -211,7 +196,7 @@ class Lifecycle:
             self._lingering.add(event.generation)
         self._current, self._ready_since = None, None
         if stable:
-            self._forget()
+            self._history.forget()
         if self.wanted is not Wanted.RUNNING:
             return commands + self._rest(now)
         return commands + self._after_end(event, served, now)
@@ -219,44 +204,25 @@ class Lifecycle:
     def _after_end(self, event: Ended, served: bool, now: float) -> list[Command]:
         policy = self.spec.restart
         self._reopen_reason = "session" if event.cause == "session_lost" else "exit" if served else "retry"
-        if event.cause in _ANOTHER_WAY:
-            self._reopen_reason = "another_way"
-            return self._open_next(now, "another_way", event.detail)
-        if event.cause in _AS_WRITTEN:
-            return self._await_try(State.FAILED, event.detail, now + SLOW_RETRY)
-        if event.cause == "auth":
-            return self._await_try(State.AUTH_REQUIRED, event.detail, now + (event.retry_after_s or SLOW_RETRY))
-        ended_well = event.cause == "process_exited" and event.exit_code == 0
-        if policy.policy is RestartRule.NEVER or (policy.policy is RestartRule.ON_FAILURE and ended_well):
-            reason = f"{event.detail}; its restart policy is {policy.policy.value}"
-            if not ended_well:
+        reaction = reaction_to(event, policy)
+        reason = reason_of(event, reaction, policy)
+        match reaction:
+            case Reaction.ANOTHER_WAY:
+                self._reopen_reason = "another_way"
+                return self._open_next(now, "another_way", reason)
+            case Reaction.MEND:
+                return self._await_try(State.FAILED, reason, now + SLOW_RETRY)
+            case Reaction.CREDENTIALS:
+                return self._await_try(State.AUTH_REQUIRED, reason, now + (event.retry_after_s or SLOW_RETRY))
+            case Reaction.GIVE_UP:
                 return self._await_try(State.FAILED, reason, None)
-            self.wanted, self._rest_reason, self.is_done = Wanted.STOPPED, reason, True
-            return self._rest(now)
-        if event.cause == "start_timeout":
-            self._start_timeouts += 1
-        if event.retry_after_s is not None:
-            self._not_before = now + event.retry_after_s
-        if event.cause in _COUNTED and (self._history.count_end(now, policy) or self._is_looping):
-            self._is_looping = True
-            return self._await_try(State.CRASH_LOOP, self._crash_loop_reason(event), now + policy.crash_loop_retry)
-        if served:
-            self._history.row = 0
-        delay = delay_before(self._history.row, policy, self._jitter) if served else self._grow()
-        return self._await_try(State.BACKOFF, event.detail, now + max(delay, event.retry_after_s or 0.0))
-
-    def _forget(self) -> None:
-        self._history.forget()
-        self._is_looping = False
-
-    def _grow(self) -> float:
-        self._history.row += 1
-        return delay_before(self._history.row, self.spec.restart, self._jitter)
-
-    def _crash_loop_reason(self, event: Ended) -> str:
-        window = self.spec.restart.intensity
-        ends, within = (window.ends, window.within) if window else (0, 0.0)
-        return f"ended more than {ends} times in {within:g} s; last: {event.detail}"
+            case Reaction.DONE:
+                self.wanted, self._rest_reason, self.is_done = Wanted.STOPPED, reason, True
+                return self._rest(now)
+            case Reaction.RETRY:
+                counts = event.cause in COUNTED
+                found = self._history.next_try(event, policy, now, served=served, counts=counts)
+                return self._await_try(State.CRASH_LOOP if found.is_looping else State.BACKOFF, found.reason, found.at)
 
     def _closed(self, generation: int, now: float) -> list[Command]:
         self._open.discard(generation)
@@ -277,7 +243,7 @@ class Lifecycle:
 
     def _wake(self, now: float) -> list[Command]:
         """At most one try per base delay comes from callers, however many there are."""
-        too_early = now - self._tried_at < self.spec.restart.delay or now < self._not_before
+        too_early = now - self._tried_at < self.spec.restart.delay or now < self._history.not_before
         if self.state not in (State.BACKOFF, State.CRASH_LOOP) or too_early:
             return []
         return self._open_next(now, "retry", "a call is waiting")
@@ -295,7 +261,7 @@ class Lifecycle:
             return self._ended(self._start_timed_out(self._current, event.stderr_at, now), now)
         self.deadline = None
         if self.state in (State.READY, State.DEGRADED):
-            self._forget()
+            self._history.forget()
         elif self.state is State.DRAINING:
             return self._move(State.DRAINING, f"{self._rest_reason or self.reason}; its process does not end")
         return []
