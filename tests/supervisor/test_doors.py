@@ -46,12 +46,14 @@ class TestEraEvidence:
 
 class TestDelays:
     @given(attempt=st.integers(0, 10_000), jitter=st.floats(0, 1, exclude_max=True), delay=st.floats(0.001, 100))
-    def test_delays_are_bounded_and_never_next_to_nothing(self, attempt: int, jitter: float, delay: float) -> None:
-        """Between half a step and a whole one, and never over max_delay."""
+    def test_delays_are_any_part_of_their_step(self, attempt: int, jitter: float, delay: float) -> None:
+        """The jitter is full: as much of the step as it says, which doubles and is never over max_delay."""
         policy = RestartPolicy(delay=delay, max_delay=60.0)
         waited = delay_before(attempt, policy, lambda: jitter)
 
-        assert waited == 0.0 if attempt == 0 else min(delay, 60.0) / 2 <= waited <= 60.0
+        step = 0.0 if attempt == 0 else min(60.0, delay * 2.0 ** min(attempt - 1, 30))
+        assert waited == pytest.approx(step * jitter)
+        assert 0.0 <= waited <= 60.0
 
 
 @pytest.mark.anyio

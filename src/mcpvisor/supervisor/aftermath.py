@@ -36,6 +36,7 @@ _BY_CAUSE: Final = {
     "permission": Reaction.MEND,
     "bad_cwd": Reaction.MEND,
     "tls": Reaction.MEND,
+    "version_mismatch": Reaction.MEND,
     "auth": Reaction.CREDENTIALS,
 }
 """Causes that are above every policy."""
@@ -45,7 +46,9 @@ def reaction_to(end: Ended, policy: RestartPolicy) -> Reaction:
     """What is done after an end."""
     if (known := _BY_CAUSE.get(end.cause)) is not None:
         return known
-    ended_well = end.cause == "process_exited" and end.exit_code == 0
+    ended_well = end.cause == "process_exited" and end.exit_code is not None and end.exit_code in (0, *policy.success_codes)
+    if _is_prevented(end, policy):
+        return Reaction.DONE if ended_well else Reaction.GIVE_UP
     if policy.policy is RestartRule.NEVER or (policy.policy is RestartRule.ON_FAILURE and ended_well):
         return Reaction.DONE if ended_well else Reaction.GIVE_UP
     return Reaction.RETRY
@@ -53,6 +56,12 @@ def reaction_to(end: Ended, policy: RestartPolicy) -> Reaction:
 
 def reason_of(end: Ended, reaction: Reaction, policy: RestartPolicy) -> str:
     """Why the server is where the reaction puts it, for people."""
+    if reaction in (Reaction.DONE, Reaction.GIVE_UP) and _is_prevented(end, policy):
+        return f"{end.detail}, after which it is not to be started again (restart.prevent_codes)"
     if reaction in (Reaction.DONE, Reaction.GIVE_UP):
         return f"{end.detail}; its restart policy is {policy.policy.value}"
     return end.detail
+
+
+def _is_prevented(end: Ended, policy: RestartPolicy) -> bool:
+    return end.cause == "process_exited" and end.exit_code in policy.prevent_codes

@@ -20,12 +20,12 @@ Jitter = Callable[[], float]
 def delay_before(attempt: int, policy: RestartPolicy, jitter: Jitter) -> float:
     """Seconds to wait before the restart number `attempt` of a row, counted from 0: 0, then a random part of 1, 2, 4, ...
 
-    The random part is between half and the whole of the step, so that a delay is never next to nothing.
+    Any part of the step is as likely as any other: servers that ended together come back spread over the whole of it.
     """
     if attempt <= 0:
         return 0.0
     step = min(policy.max_delay, policy.delay * 2.0 ** min(attempt - 1, 30))
-    return step * (0.5 + 0.5 * jitter())
+    return step * jitter()
 
 
 @dataclass(frozen=True, slots=True)

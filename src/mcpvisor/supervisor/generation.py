@@ -64,6 +64,11 @@ class Generation:
         return self.session.handshake if self.session is not None else None
 
     @property
+    def is_retired(self) -> bool:
+        """Whether it was told to end."""
+        return self._retire_at is not None
+
+    @property
     def transport(self) -> str:
         """The transport of the wire, as it was settled; empty before there is one."""
         return self._wire.kind if self._wire is not None else ""
