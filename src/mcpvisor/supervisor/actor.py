@@ -30,7 +30,7 @@ from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
-from mcpvisor.supervisor.starts import StartGate
+from mcpvisor.supervisor.starts import StartGate, Urgency
 from mcpvisor.supervisor.status import ServerStatus
 
 BY_CONFIG: Final = "config"
@@ -68,7 +68,14 @@ class ServerActor:
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
-        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
+        self._means = Means(
+            opener=shared.opener,
+            starts=shared.starts,
+            era=EraMemory(),
+            lasting=lasting,
+            urgent=self._urgency,
+            post=self._told,
+        )
         self._generations: dict[int, Generation] = {}
         self._serving: int | None = None
         """The generation that requests go to."""
@@ -148,6 +155,11 @@ class ServerActor:
         """The server is wanted no more; `run` returns once nothing of it is left."""
         self._removed = True
         self._handle(told.WantedSet(told.Wanted.STOPPED, reason))
+
+    def _urgency(self) -> Urgency:
+        if self.spec.required:
+            return Urgency.REQUIRED
+        return Urgency.AWAITED if self.connection.awaiting else Urgency.PLAIN
 
     def _want_by_spec(self) -> None:
         if self.spec.enabled:
@@ -239,7 +251,7 @@ class ServerActor:
         due = self._lifecycle.next_attempt
         if moved.old is not moved.new:
             self._since = time.time()
-        self.connection.moved(moved.new, moved.reason, due)
+        self.connection.moved(moved.new, moved.reason, due, returns=self._lifecycle.wanted is told.Wanted.RUNNING)
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
     def _session_opened(self, generation: Generation) -> None:

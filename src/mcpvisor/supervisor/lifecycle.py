@@ -235,7 +235,9 @@ class Lifecycle:
         return self._ready_since + self.spec.restart.stable_after
 
     def _ended(self, event: Ended, now: float) -> list[Command]:
-        served = event.served or (self._ready_since is not None and now - self._ready_since >= SERVED_AFTER)
+        # Who is never heard of after its handshake has served nobody, however long that went unnoticed.
+        lived = self._ready_since is not None and now - self._ready_since >= SERVED_AFTER and event.cause != "probe"
+        served = event.served or lived
         stable = self._ready_since is not None and now - self._ready_since >= self.spec.restart.stable_after
         lost = event.generation not in self._processes and event.cause in LINGERING
         commands: list[Command] = [Retire(event.generation, self.spec.drain if lost else 0.0)]

@@ -162,6 +162,7 @@ class Prober:
         self._misses = self._misses if busy else self._misses + 1
         # A dial that is refused needs no second opinion: nobody is there.
         dead = failure.cause == "connect_failed" or self._misses >= self.policy.failures
-        pause = self.policy.timeout if busy else 0.0
-        self.hasten(max(started + self.policy.timeout, anyio.current_time() + pause))
+        if not dead:
+            pause = self.policy.timeout if busy else 0.0
+            self.hasten(max(started + self.policy.timeout, anyio.current_time() + pause))
         self._verdicts.probe_missed(self._misses, busy=busy, dead=dead, cause=failure)

@@ -9,6 +9,7 @@ Usable as a library, in any anyio program::
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -94,7 +95,7 @@ class Supervisor:
             bus=self.bus,
             observer=observer or NoObserver(),
             opener=opener,
-            starts=StartGate(parallel_starts),
+            starts=StartGate(parallel_starts, random.random),
             instance=self.instance,
             subtree=subtree,
         )
