@@ -287,7 +287,7 @@ class TestServersThatFail:
         server = MemoryServer()
         async with supervised(spec(), files=server) as supervisor:
             await reach(supervisor, "files", State.READY)
-            server.silent = {"ping"}
+            server.silent = {"ping", "tools/list"}
             first = await reach(supervisor, "files", State.DEGRADED)
             await supervisor.wait_until("files", lambda status: status.generation == 2)
 
@@ -299,7 +299,7 @@ class TestServersThatFail:
         probe = ProbePolicy(interval=1.0, timeout=1.0, failures=3)
         async with supervised(spec(probe=probe, call_timeout=5.0), files=server) as supervisor:
             await reach(supervisor, "files", State.READY)
-            server.silent = {"ping", "tools/call"}
+            server.silent = {"ping", "tools/list", "tools/call"}
             silent_at = anyio.current_time()
             async with anyio.create_task_group() as tasks:
 
@@ -326,7 +326,7 @@ class TestServersThatFail:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(failure_of, call(supervisor))
                 await anyio.sleep(0.5)
-                server.silent = {"tools/call", "ping"}
+                server.silent = {"tools/call", "ping", "tools/list"}
                 await anyio.sleep(50)
                 generation, reason = supervisor.status("files").generation, supervisor.status("files").reason
                 server.silent = set()

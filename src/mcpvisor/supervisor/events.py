@@ -64,7 +64,7 @@ class ServerStateChanged(ServerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRestarted(ServerEvent):
-    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order` and `retry`."""
+    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order`, `memory` and `retry`."""
 
     generation: int
     reason: str
@@ -237,6 +237,17 @@ class OperatorOrdered(ServerEvent):
 
     order: str
     who: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockJumped(Event):
+    """The wall clock has jumped by `seconds` (less than 0: back), for `asleep` of which the machine has slept.
+
+    What expires at a date is to be looked at again, once; every session is probed.
+    """
+
+    seconds: float
+    asleep: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

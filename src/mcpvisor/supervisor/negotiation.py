@@ -74,7 +74,9 @@ async def negotiate(session: ClientSession, wire: Wire, *, era: Era, memory: Era
             return await sdk.initialize(session)
         return await _ask(session, wire, memory, stdio=stdio)
     except sdk.UnsupportedVersion as error:
-        raise NegotiationFailed("protocol", f"no protocol version in common: {error}") from error
+        raise NegotiationFailed("version_mismatch", f"no protocol version in common: {error}") from error
+    except sdk.ForeignVersion as error:
+        raise NegotiationFailed("version_mismatch", str(error)) from error
     except sdk.HandshakeRefused as error:
         raise NegotiationFailed("protocol", str(error)) from error
     except MCPError as error:

@@ -50,6 +50,10 @@ class UnsupportedVersion(HandshakeRefused):
         self.supported = supported
 
 
+class ForeignVersion(HandshakeRefused):
+    """The peer agreed to the handshake in a protocol version that is not spoken here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
     """What both sides agreed on."""
@@ -96,7 +100,7 @@ async def discover(session: ClientSession) -> Handshake:
 
 
 async def initialize(session: ClientSession) -> Handshake:
-    """Make the handshake of the older era. Raises MCPError for an error answer and HandshakeRefused for nonsense."""
+    """Make the handshake of the older era. Raises MCPError for an error answer, and HandshakeRefused."""
     try:
         await session.initialize()
     except ValidationError as error:
@@ -106,7 +110,7 @@ async def initialize(session: ClientSession) -> Handshake:
             raise UnsupportedVersion(supported_versions(error)) from error
         raise
     except RuntimeError as error:  # how the SDK says that the version is none of its own
-        raise HandshakeRefused(str(error)) from error
+        raise ForeignVersion(str(error)) from error
     return _agreed(session, modern=False)
 
 
