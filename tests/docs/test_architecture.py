@@ -52,7 +52,7 @@ def test_what_becomes_of_calls_is_in_the_table():
     told = {quoted(row[0])[0]: row[1] for row in rows("state")}
     expected = {state.value: "pass" if state in ADMITTING else "wait" if state in COMING else "fail" for state in State}
 
-    assert expected | {"backoff": "wait or fail"} == told
+    assert expected | {"backoff": "wait or fail", "draining": "wait or fail"} == told
 
 
 def test_every_outcome_is_in_the_table():

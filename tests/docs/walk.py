@@ -27,8 +27,10 @@ def steps() -> set[Step]:
     for rule in RestartRule:
         restart = RestartPolicy(policy=rule, intensity=Intensity(ends=1, within=60.0))
         for enabled in (True, False):
-            spec = ServerSpec(name="s", target=StdioLaunch(command="true"), restart=restart, enabled=enabled)
-            found |= _walk(Lifecycle(spec, lambda: 0.5))
+            for overlap in {False, rule is RestartRule.ALWAYS and enabled}:
+                target = StdioLaunch(command="true")
+                spec = ServerSpec(name="s", target=target, restart=restart, enabled=enabled, overlap=overlap)
+                found |= _walk(Lifecycle(spec, lambda: 0.5))
     return found
 
 
@@ -53,7 +55,15 @@ def _inputs(cycle: Lifecycle, now: float) -> list[tuple[told.Input, float]]:
     number, is_open = cycle.generation, cycle._current is not None
     given: list[told.Input] = [told.WantedSet(wanted, "ordered") for wanted in Wanted]
     given += [told.SpecChanged(cycle.spec, restart=True), told.RestartOrdered("ordered"), told.Woken()]
-    given += [told.Closed(gone) for gone in cycle._open | cycle._lingering if gone != cycle._current]
+    beside = cycle._replacement
+    held = {cycle._current, beside.generation if beside is not None else None}
+    given += [told.Closed(gone) for gone in cycle._open | cycle._lingering if gone not in held]
+    if is_open and beside is not None and beside.generation is not None:
+        other = beside.generation
+        given += [told.Ended(other, "process_exited", "ended"), told.Launched(other), told.Opened(other)]
+        given += [told.Negotiated(other)] if beside.phase is State.NEGOTIATING else []
+        given += [told.Restored(other)] if beside.phase is State.RESTORING else []
+    number = cycle._current or number
     if is_open:
         given += [
             told.Ended(number, cause, cause, served=served)
@@ -73,6 +83,11 @@ def _inputs(cycle: Lifecycle, now: float) -> list[tuple[told.Input, float]]:
     return timed if cycle.deadline is None else [*timed, (told.TimePassed(), max(now, cycle.deadline))]
 
 
+def _beside(cycle: Lifecycle) -> tuple[object, ...]:
+    beside = cycle._replacement
+    return () if beside is None else (beside.phase, beside.generation is None, beside.is_due, bool(beside.trouble))
+
+
 def _situation(cycle: Lifecycle) -> tuple[object, ...]:
     """What decides of what can follow, without times and numbers."""
     return (
@@ -83,6 +98,7 @@ def _situation(cycle: Lifecycle) -> tuple[object, ...]:
         min(len(cycle._lingering), 1),
         cycle._due,
         cycle.deadline is None,
+        _beside(cycle),
         min(cycle._history.row, 1),
         min(len(cycle._history.ends), 2),
     )

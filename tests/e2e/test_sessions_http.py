@@ -29,8 +29,8 @@ ME = Principal("test")
 class Room:
     """A server with room for one session: while it has one, it refuses `initialize`.
 
-    `deaf` leaves pings without an answer; `ping` decides what a ping meets otherwise; `gone` is what a request of a session
-    that is not there is answered with. `log` has what it was asked, in order.
+    `deaf` leaves the probes of a session without an answer; `gone` is what a request of a session that is not there is
+    answered with. `log` has what it was asked, in order.
     """
 
     gone: Callable[[Request], bytes] = lambda request: reply(status="404 Not Found")
@@ -80,6 +80,7 @@ class Room:
             error = {"code": -32600, "message": "Server already initialized"}
             return reply({"jsonrpc": "2.0", "id": None, "error": error}, status="400 Bad Request")
         self.opened += 1
+        self.deaf = False
         self.session = f"s{self.opened}"
         info = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "room", "version": "1"}}
         head = f"Mcp-Session-Id: {self.session}\r\nSet-Cookie: replica=b; Path=/; Partitioned\r\n"
@@ -93,9 +94,9 @@ class Room:
         return None
 
     async def _result(self, request: Request, method: str) -> bytes:
+        if self.deaf and method in ("ping", "tools/list"):
+            await anyio.sleep(60)
         if method == "ping":
-            if self.deaf:
-                await anyio.sleep(60)
             if self.held is not None:
                 await self.held.wait()
             if named_differs(request, self.session):
@@ -113,7 +114,7 @@ def named_differs(request: Request, session: str | None) -> bool:
 
 def spec_of(url: str, **keys: Any) -> ServerSpec:
     quick = RestartPolicy(delay=0.05, max_delay=0.2)
-    probe = ProbePolicy(interval=60.0, timeout=0.3, failures=1)
+    probe = ProbePolicy(interval=60.0, timeout=0.3, failures=3)
     return ServerSpec(name="http", target=HttpTarget(url=url), **{"era": Era.LEGACY, "restart": quick, "probe": probe, **keys})
 
 
@@ -194,7 +195,7 @@ async def test_a_tool_may_speak_of_sessions() -> None:
 async def test_a_suspect_session_is_asked_before_the_next_call() -> None:
     """The push stream ends since the session is gone: the call waits for the verdict, and runs once, in the next session."""
     room = Room(push=True, held=anyio.Event())
-    async with supervised(room, probe=ProbePolicy(interval=60.0, timeout=5.0, failures=1)) as (supervisor, lost):
+    async with supervised(room, probe=ProbePolicy(interval=60.0, timeout=5.0, failures=3)) as (supervisor, lost):
         await until(lambda: supervisor.status("http").push == "open")
         room.ended.set()
         await until(lambda: "ping" in room.log)
@@ -270,7 +271,7 @@ def quietly(room: Room) -> Callable[[anyio.abc.ByteStream], Awaitable[None]]:
 async def test_a_limit_on_pings_is_no_loss() -> None:
     """A server that answers a ping with 429 is alive: the session stays, and so do calls."""
     room = Room(limited=reply(status="429 Too Many Requests", head="Retry-After: 3600\r\n"))
-    async with supervised(room, probe=ProbePolicy(interval=0.05, timeout=5.0, failures=1)) as (supervisor, lost):
+    async with supervised(room, probe=ProbePolicy(interval=0.05, timeout=5.0, failures=3)) as (supervisor, lost):
         await until(lambda: room.log.count("ping") >= 3)
         await call(supervisor)
 

@@ -17,6 +17,8 @@ from tests.e2e.running import RunningDaemon, puppet
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 
+pytestmark = pytest.mark.alone
+
 SECOND = 1.0
 
 
@@ -93,12 +95,48 @@ def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
         assert took < 4.0
 
 
-def probe(gateway: str) -> tuple[int, str]:
-    """What `/readyz` says."""
+@pytest.mark.parametrize("hurried", [False, True])
+def test_a_load_balancer_finds_out_before_anything_is_refused(
+    daemon: Callable[..., RunningDaemon], servers: Path, *, hurried: bool
+) -> None:
+    """For the notice `/readyz` is 503 and `/livez` 200 while new sessions and calls are served; a second signal ends it."""
+    notice = 30 if hurried else 2
+    running = daemon(puppet("slow", servers / "stdio_sleeper.py"), env={"MCPVISOR_GATEWAY__DRAIN_NOTICE": str(notice)})
+    running.until_ready()
+    assert probe(running.gateway) == (200, "ok")
+    began = time.monotonic()
+    os.kill(running.pid, signal.SIGTERM)
+    while (ready := probe(running.gateway)) != (503, "draining"):
+        assert ready == (200, "ok")
+    alive = probe(running.gateway, "/livez")
+    client = HttpCaller(running.gateway)
+    client.begin("slow__echo", {"text": "still here"})
+    answer = client.answer()
+    client.close()
+    if hurried:
+        os.kill(running.pid, signal.SIGTERM)
+    code = running.process.wait(20)
+    took = time.monotonic() - began
+
+    assert alive == (200, "ok")
+    assert answer["result"]["content"] == [{"type": "text", "text": "still here"}]
+    assert (code, took < notice) == (0, hurried)
+
+
+def test_a_stop_that_nobody_looks_at_takes_no_notice(daemon: Callable[..., RunningDaemon], servers: Path) -> None:
+    """Where nobody has asked `/readyz`, the end comes at once."""
+    running = daemon(puppet("plain", servers / "lite.py"), env={"MCPVISOR_GATEWAY__DRAIN_NOTICE": "60"})
+    running.until_ready()
+
+    assert running.end() == 0
+
+
+def probe(gateway: str, path: str = "/readyz") -> tuple[int, str]:
+    """What a probe says."""
     split = urlsplit(gateway)
     connection = HTTPConnection(split.hostname or "", split.port, timeout=5)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
     finally:

@@ -1,8 +1,7 @@
-"""The small rules of the door: who gets in, what is sent twice, and what a failed probe says of the era."""
+"""The small rules of the door: who gets in, how long is waited, and what a failed probe says of the era."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,58 +14,7 @@ from mcpvisor.supervisor.admission import Admission
 from mcpvisor.supervisor.backoff import delay_before
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.negotiation import is_legacy_evidence
-from mcpvisor.supervisor.replay import READ_ONLY, may_replay
-from mcpvisor.supervisor.spec import RestartPolicy, ServerSpec, StdioLaunch
-
-SPEC = ServerSpec(name="files", target=StdioLaunch(command="files"))
-TRUSTING = replace(SPEC, trust_hints=True)
-REPLAYING = replace(SPEC, replay_on_session_loss=True)
-READS: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
-TWICE: dict[str, Any] = {"annotations": {"idempotentHint": True}}
-
-
-class TestReplay:
-    @pytest.mark.parametrize("method", [*sorted(READ_ONLY), "tools/call", "vendor/anything"])
-    def test_what_was_not_sent_may_always_be_sent(self, method: str) -> None:
-        """Whatever it is: the server has never seen it."""
-        assert may_replay(RequestFailed(Outcome.NOT_SENT, "connect_failed", "x"), method, None, SPEC)
-
-    @pytest.mark.parametrize("cause", ["auth", "busy", "queue_full", "tls"])
-    def test_what_will_not_be_sent_a_moment_later_is_told_at_once(self, cause: str) -> None:
-        """Credentials, limits and certificates do not mend themselves while a caller waits."""
-        for outcome in (Outcome.NOT_SENT, Outcome.MAYBE_EXECUTED):
-            assert not may_replay(RequestFailed(outcome, cause, "x"), "tools/list", None, SPEC)
-
-    @pytest.mark.parametrize("method", sorted(READ_ONLY))
-    def test_reads_may_be_sent_again(self, method: str) -> None:
-        """Doing them twice is the same as doing them once."""
-        assert may_replay(RequestFailed(Outcome.MAYBE_EXECUTED, "process_exited", "x"), method, None, SPEC)
-
-    @pytest.mark.parametrize(
-        ("spec", "tool", "cause", "expected"),
-        [
-            (SPEC, None, "session_lost", False),
-            (SPEC, READS, "session_lost", False),
-            (TRUSTING, None, "process_exited", False),
-            (TRUSTING, READS, "process_exited", True),
-            (TRUSTING, TWICE, "process_exited", True),
-            (TRUSTING, {"annotations": {"readOnlyHint": "true"}}, "process_exited", False),
-            (TRUSTING, {"annotations": "yes"}, "process_exited", False),
-            (REPLAYING, None, "session_lost", True),
-            (REPLAYING, None, "process_exited", False),
-            (TRUSTING, READS, "answer_refused", False),
-        ],
-    )
-    def test_a_call_that_may_have_run_is_only_repeated_by_permission(
-        self, spec: ServerSpec, tool: dict[str, Any] | None, cause: str, expected: bool
-    ) -> None:
-        """The operator's, and where hints are trusted the tool's."""
-        assert may_replay(RequestFailed(Outcome.MAYBE_EXECUTED, cause, "x"), "tools/call", tool, spec) is expected
-
-    @pytest.mark.parametrize("outcome", [Outcome.PEER_ERROR, Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.REJECTED])
-    def test_every_other_outcome_is_final(self, outcome: Outcome) -> None:
-        """An answer is an answer."""
-        assert not may_replay(RequestFailed(outcome, "x", "x"), "tools/list", READS, TRUSTING)
+from mcpvisor.supervisor.spec import RestartPolicy
 
 
 class TestEraEvidence:
@@ -98,12 +46,14 @@ class TestEraEvidence:
 
 class TestDelays:
     @given(attempt=st.integers(0, 10_000), jitter=st.floats(0, 1, exclude_max=True), delay=st.floats(0.001, 100))
-    def test_delays_are_bounded_and_never_next_to_nothing(self, attempt: int, jitter: float, delay: float) -> None:
-        """Between half a step and a whole one, and never over max_delay."""
+    def test_delays_are_any_part_of_their_step(self, attempt: int, jitter: float, delay: float) -> None:
+        """The jitter is full: as much of the step as it says, which doubles and is never over max_delay."""
         policy = RestartPolicy(delay=delay, max_delay=60.0)
         waited = delay_before(attempt, policy, lambda: jitter)
 
-        assert waited == 0.0 if attempt == 0 else min(delay, 60.0) / 2 <= waited <= 60.0
+        step = 0.0 if attempt == 0 else min(60.0, delay * 2.0 ** min(attempt - 1, 30))
+        assert waited == pytest.approx(step * jitter)
+        assert 0.0 <= waited <= 60.0
 
 
 @pytest.mark.anyio

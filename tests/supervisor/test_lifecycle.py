@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -13,7 +15,7 @@ from mcpvisor.supervisor import lifecycle_messages as lc
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
-from mcpvisor.supervisor.states import AT_REST, State
+from mcpvisor.supervisor.states import ADMITTING, AT_REST, State
 
 
 def spec(**changes: object) -> ServerSpec:
@@ -191,7 +193,7 @@ class TestTheWayBack:
 
         assert cycle.next_attempt == 42.0
 
-    @pytest.mark.parametrize("cause", ["no_such_program", "permission", "bad_cwd", "tls"])
+    @pytest.mark.parametrize("cause", ["no_such_program", "permission", "bad_cwd", "tls", "redirect", "version_mismatch"])
     def test_what_cannot_work_as_written_is_failed_and_tried_slowly(self, cause: str) -> None:
         """Every five minutes, since a machine changes too; it is no crash loop."""
         cycle = machine()
@@ -237,6 +239,54 @@ class TestTheWayBack:
         end(cycle, 1.0, exit_code=code)
 
         assert cycle.state is expected
+
+    @pytest.mark.parametrize(
+        ("rule", "code", "expected", "next_attempt"),
+        [
+            (RestartRule.ALWAYS, 78, State.FAILED, None),
+            (RestartRule.ON_FAILURE, 78, State.FAILED, None),
+            (RestartRule.ALWAYS, 3, State.STOPPED, None),
+            (RestartRule.ALWAYS, 143, State.BACKOFF, 1.0),
+            (RestartRule.ON_FAILURE, 143, State.STOPPED, None),
+            (RestartRule.NEVER, 143, State.STOPPED, None),
+            (RestartRule.ON_FAILURE, 1, State.BACKOFF, 1.0),
+        ],
+    )
+    def test_exit_codes_are_classed(self, rule: RestartRule, code: int, expected: State, next_attempt: float | None) -> None:
+        """A code of `success_codes` is a good end; one of `prevent_codes` ends it whatever the policy, well or not."""
+        cycle = machine(spec(restart=RestartPolicy(policy=rule, success_codes=(143, 3), prevent_codes=(78, 3))))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0, exit_code=code)
+
+        assert (expected, next_attempt) == (cycle.state, cycle.next_attempt)
+
+    def test_who_is_not_started_again_says_why(self) -> None:
+        """The reason names the key, and an order starts it all the same."""
+        cycle = machine(spec(restart=RestartPolicy(prevent_codes=(1,))))
+        run_to_ready(cycle)
+        end(cycle, 1.0, exit_code=1)
+
+        assert "exited with code 1, after which it is not to be started again (restart.prevent_codes)" == cycle.reason
+        assert [2] == opens(cycle.handle(lc.WantedSet(Wanted.RUNNING, "ordered"), 2.0))
+
+    @pytest.mark.parametrize(
+        ("cause", "state", "next_attempt"),
+        [
+            ("auth", State.AUTH_REQUIRED, 300.0),
+            ("protocol", State.BACKOFF, 1.0),
+            ("no_answer", State.BACKOFF, 1.0),
+            ("start_timeout", State.BACKOFF, 1.0),
+            ("stdout_closed", State.BACKOFF, 1.0),
+            ("internal", State.BACKOFF, 1.0),
+        ],
+    )
+    def test_each_cause_has_its_own_reaction(self, cause: str, state: State, next_attempt: float) -> None:
+        """Credentials wait for others; what may mend itself is tried again soon."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0, cause)
+
+        assert (state, next_attempt) == (cycle.state, cycle.next_attempt)
 
     def test_a_crash_loop_lasts_until_real_uptime(self) -> None:
         """A half-open try that fails leads back to it, and to no quicker tries; a minute of being up ends it."""
@@ -359,13 +409,171 @@ class TestOrders:
         assert (cycle.state, cycle.next_attempt) == (State.DISABLED, None)
 
 
+def commands_of(commands: list[lc.Command], *kinds: type) -> list[lc.Command]:
+    return [command for command in commands if isinstance(command, kinds)]
+
+
+def overlapping() -> ServerSpec:
+    return spec(overlap=True, restart=RestartPolicy(intensity=None))
+
+
+class TestPlannedReplacement:
+    @pytest.mark.parametrize("made", [http(), overlapping()])
+    def test_the_next_generation_is_ready_before_the_last_one_is_given_up(self, made: ServerSpec) -> None:
+        """HTTP, and processes whose entry allows it: the server never stops to serve, and the last one drains."""
+        cycle = machine(made)
+        number = run_to_ready(cycle)
+        ordered = cycle.handle(lc.RestartOrdered("restart ordered"), 10.0)
+        seen = [(cycle.state, cycle.reason)]
+        for event in (lc.Launched(2), lc.Opened(2), lc.Negotiated(2)):
+            assert [] == cycle.handle(event, 10.0)
+            seen.append((cycle.state, cycle.reason))
+        switched = cycle.handle(lc.Restored(2), 11.0)
+
+        assert [lc.Open(2, "order")] == commands_of(ordered, lc.Open, lc.Retire)
+        assert [(State.READY, "restart ordered; the next session is being opened")] * 4 == seen
+        assert [lc.Serve(2), lc.Retire(number, 30.0)] == commands_of(switched, lc.Serve, lc.Retire)
+        assert (State.READY, "") == (cycle.state, cycle.reason)
+
+    def test_a_process_is_ended_before_the_next_one_starts(self) -> None:
+        """Without `overlap` there are never two of them."""
+        cycle = machine()
+        number = run_to_ready(cycle)
+        commands = cycle.handle(lc.RestartOrdered("restart ordered"), 10.0)
+
+        assert [lc.Retire(number, 30.0)] == commands_of(commands, lc.Open, lc.Retire)
+        assert State.DRAINING is cycle.state
+
+    def test_one_that_does_not_come_up_changes_nothing_but_the_reason(self) -> None:
+        """The last one serves on, the reason says so, and the next try follows by the delay curve."""
+        cycle = machine(http())
+        run_to_ready(cycle)
+        cycle.handle(lc.SpecChanged(http(), restart=True), 10.0)
+        failed = cycle.handle(lc.Ended(2, "connect_failed", "refused"), 10.0)
+        shown = (cycle.state, cycle.reason)
+        cycle.handle(lc.Closed(2), 10.0)
+        due = cycle.deadline
+        again = cycle.handle(lc.TimePassed(), 11.0)
+        cycle.handle(lc.Restored(3), 12.0)
+
+        trouble = "its entry was changed, but the next session did not come up (refused); the former one serves on"
+        assert [lc.Retire(2, 0.0)] == commands_of(failed, lc.Retire, lc.Serve)
+        assert (State.DEGRADED, trouble) == shown
+        assert (11.0, [3]) == (due, opens(again))
+        assert (State.READY, "") == (cycle.state, cycle.reason)
+
+    @pytest.mark.parametrize(("cause", "seconds"), [("auth", 300.0), ("tls", 300.0), ("protocol", 1.0)])
+    def test_what_an_edit_has_to_mend_is_tried_slowly_beside_the_one_that_serves(self, cause: str, seconds: float) -> None:
+        """As it would be if nothing served."""
+        cycle = machine(http())
+        run_to_ready(cycle)
+        cycle.handle(lc.SpecChanged(http(), restart=True), 10.0)
+        cycle.handle(lc.Ended(2, cause, "refused"), 10.0)
+
+        assert 10.0 + seconds == cycle.deadline
+
+    def test_one_that_hangs_is_given_up_in_its_time(self) -> None:
+        """A handshake that is not answered costs nothing but a try."""
+        cycle = machine(http(start_timeout=10.0))
+        run_to_ready(cycle)
+        cycle.handle(lc.RestartOrdered("ordered"), 10.0)
+        cycle.handle(lc.Launched(2), 10.0)
+        commands = cycle.handle(lc.TimePassed(), 20.0)
+
+        assert [lc.TimedOut(2), lc.Retire(2, 0.0)] == commands_of(commands, lc.TimedOut, lc.Retire)
+        assert "not ready within 10 s" in cycle.reason
+
+    @pytest.mark.parametrize(
+        ("steps", "state"),
+        [([], State.STARTING), ([lc.Opened(2)], State.NEGOTIATING), ([lc.Opened(2), lc.Negotiated(2)], State.RESTORING)],
+    )
+    def test_when_the_one_that_serves_ends_the_next_is_the_server(self, steps: list[lc.Input], state: State) -> None:
+        """As far as it has come, and no third one is opened."""
+        cycle = machine(http())
+        number = run_to_ready(cycle)
+        cycle.handle(lc.RestartOrdered("ordered"), 10.0)
+        for event in (lc.Launched(2), *steps):
+            cycle.handle(event, 10.0)
+        commands = cycle.handle(lc.Ended(number, "session_lost", "404"), 11.0)
+        reached = cycle.state
+        more = [cycle.handle(event, 12.0) for event in (lc.Opened(2), lc.Negotiated(2), lc.Restored(2))]
+
+        assert (state, []) == (reached, opens(commands))
+        assert (State.READY, []) == (cycle.state, [number for one in more for number in opens(one)])
+
+    def test_an_order_to_stop_ends_both(self) -> None:
+        """What is wanted counts, whatever is under way."""
+        cycle = machine(http())
+        number = run_to_ready(cycle)
+        cycle.handle(lc.RestartOrdered("ordered"), 10.0)
+        commands = cycle.handle(lc.WantedSet(Wanted.STOPPED, "ordered"), 10.0)
+        for gone in (2, number):
+            cycle.handle(lc.Closed(gone), 11.0)
+
+        assert [lc.Retire(2, 0.0), lc.Retire(number, 30.0)] == commands_of(commands, lc.Retire)
+        assert State.STOPPED is cycle.state
+
+    def test_a_second_edit_withdraws_the_first(self) -> None:
+        """Only what is wanted now comes up, and one at a time."""
+        cycle = machine(overlapping())
+        run_to_ready(cycle)
+        cycle.handle(lc.SpecChanged(overlapping(), restart=True), 10.0)
+        commands = cycle.handle(lc.SpecChanged(overlapping(), restart=True), 10.0)
+        later = cycle.handle(lc.Closed(2), 10.5)
+
+        assert ([lc.Retire(2, 0.0)], [3]) == (commands_of(commands, lc.Retire, lc.Open), opens(later))
+
+
+class TestMemoryCeiling:
+    def over(self, cycle: Lifecycle, now: float, used: int = 2_000_000_000) -> list[lc.Command]:
+        return cycle.handle(lc.MemorySampled(cycle.generation, used), now)
+
+    def ceiling(self, **changes: object) -> ServerSpec:
+        return spec(restart=RestartPolicy(max_memory=1 << 30), **changes)
+
+    def test_what_uses_too_much_is_replaced_in_good_order(self) -> None:
+        """Calls in flight have their drain, and the reason says why."""
+        cycle = machine(self.ceiling())
+        number = run_to_ready(cycle)
+        before = self.over(cycle, 15.0, 1 << 30)
+        commands = self.over(cycle, 30.0)
+        late = cycle.handle(lc.Closed(number), 31.0)
+
+        assert ([], [lc.Retire(number, 30.0)]) == (before, commands_of(commands, lc.Retire))
+        assert "it uses 1907 MiB, over the 1024 MiB of restart.max_memory" == cycle.reason
+        assert [lc.Open(2, "memory")] == commands_of(late, lc.Open)
+
+    def test_it_is_done_once_in_stable_after(self) -> None:
+        """A server that is over its ceiling from the start is no reason for a loop."""
+        cycle = machine(self.ceiling(overlap=True))
+        run_to_ready(cycle)
+        recycled = []
+        for quarter in range(12):
+            now = 15.0 * quarter
+            for number in opens(self.over(cycle, now)):
+                recycled.append(now)
+                cycle.handle(lc.Restored(number), now)
+                cycle.handle(lc.Closed(number - 1), now)
+
+        assert [0.0, 60.0, 120.0] == recycled
+
+    def test_without_a_ceiling_nothing_is_weighed(self) -> None:
+        """The default is none."""
+        cycle = machine()
+        run_to_ready(cycle)
+
+        assert [] == self.over(cycle, 15.0, 1 << 60)
+
+
 class Walk(RuleBasedStateMachine):
     """Any order of inputs, as an actor could give them."""
 
-    @initialize(overlap=st.booleans(), intensity=st.sampled_from([None, Intensity(ends=2, within=60.0)]))
-    def begin(self, overlap: bool, intensity: Intensity | None) -> None:
-        made = (http if overlap else spec)(restart=RestartPolicy(intensity=intensity))
-        self.cycle = machine(made, 0.5)
+    @initialize(
+        made=st.sampled_from([spec, http, partial(spec, overlap=True)]),
+        intensity=st.sampled_from([None, Intensity(ends=2, within=60.0)]),
+    )
+    def begin(self, made: Callable[..., ServerSpec], intensity: Intensity | None) -> None:
+        self.cycle = machine(made(restart=RestartPolicy(intensity=intensity, max_memory=1000)), 0.5)
         self.now = 0.0
         self.alive: set[int] = set()
         self.most = 0
@@ -383,6 +591,15 @@ class Walk(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.give(lc.RestartOrdered("ordered"))
+
+    @rule()
+    def edit(self) -> None:
+        self.give(lc.SpecChanged(self.cycle.spec, restart=True))
+
+    @rule(used=st.sampled_from([10, 10_000]))
+    def sample(self, used: int) -> None:
+        if self.cycle._current is not None:
+            self.give(lc.MemorySampled(self.cycle._current, used))
 
     @rule()
     def wake(self) -> None:
@@ -414,7 +631,8 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.alive)))
-        if number == self.cycle._current:
+        beside = self.cycle._replacement
+        if number == self.cycle._current or (beside is not None and number == beside.generation):
             self.give(lc.Ended(number, "closed", "the wire was closed"))
         self.alive.discard(number)
         self.give(lc.Closed(number))
@@ -435,10 +653,18 @@ class Walk(RuleBasedStateMachine):
             assert not self.alive
 
     @invariant()
-    def two_generations_only_after_a_lost_session(self) -> None:
-        """A stdio server never has two processes."""
+    def two_processes_only_where_that_is_allowed(self) -> None:
+        """A stdio server never has two processes, and with `overlap` never three that are not on their way out."""
         if hasattr(self, "cycle") and self.cycle.spec.transport == "stdio":
-            assert len(self.cycle._open) <= 1
+            assert len(self.cycle._open) <= (2 if self.cycle.spec.overlap else 1)
+
+    @invariant()
+    def who_serves_is_known(self) -> None:
+        """While calls pass there is a generation they go to, and another one beside it only then."""
+        if hasattr(self, "cycle"):
+            serves = self.cycle.state in ADMITTING
+            assert not serves or self.cycle._current is not None
+            assert serves or self.cycle._replacement is None
 
 
 Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

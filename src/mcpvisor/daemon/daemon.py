@@ -29,7 +29,9 @@ from mcpvisor.daemon.gateway.settings import GatewaySettings
 from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
+from mcpvisor.daemon.notice import DrainNotice
 from mcpvisor.daemon.reloading import DaemonReloading
+from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
@@ -73,16 +75,20 @@ class Daemon:
         self._notifier = Notifier(handover.notify_socket)
         self._handover = handover
         self._heartbeat = Heartbeat(recorder.loop_ticked)
+        self._keeper = Keeper(state.path)
         self._supervisor = Supervisor(
             observer=recorder,
             instance=state.instance,
             parallel_starts=self._settings.daemon.parallel_starts,
             subtree=subtree,
+            store=self._keeper.store,
         )
         self._subtree = subtree
         self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
         self._stopping = anyio.Event()
-        self._config_applied = False
+        self._applied = anyio.Event()
+        """Set once a configuration was applied."""
+        self._notice = DrainNotice(self._settings.gateway.drain_notice)
         self._hurried = anyio.Event()
         """Set by the second signal."""
 
@@ -106,6 +112,7 @@ class Daemon:
                 tasks.start_soon(self._heartbeat.run)
                 await tasks.start(self._take_signals)
                 async with AsyncExitStack() as parts:
+                    await parts.enter_async_context(self._keeper.kept(supervisor, self._recorder))
                     await self._run(parts, tasks, seen, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -121,7 +128,7 @@ class Daemon:
         gateway, addresses = await self._open_listeners(parts)
         await supervisor.apply(self._reloader.applied.specs.values())
         self._reloading.show_invalid()
-        self._config_applied = True
+        self._applied.set()
         self._tell_ready(addresses)
         # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
         gc.collect()
@@ -136,8 +143,10 @@ class Daemon:
             background.cancel_scope.cancel()
         self._notifier.stopping("stopping: servers finish what they have begun")
         _log.info("stopping")
-        tasks.start_soon(extend_stop, self._notifier, supervisor.stop_seconds() + LISTENERS_SECONDS)
+        stop_seconds = self._notice.seconds + supervisor.stop_seconds() + LISTENERS_SECONDS
+        tasks.start_soon(extend_stop, self._notifier, stop_seconds)
         tasks.start_soon(self._hurry, gateway)
+        await self._notice.give(self._hurried)
         # Probes and the control socket answer until the last server has ended: what is going on can be seen.
         await gateway.drain()
         await supervisor.close()
@@ -164,6 +173,8 @@ class Daemon:
             instance=self._state.instance,
             health=self._health,
             observer=self._recorder,
+            keeper=self._keeper.store,
+            applied=self._applied,
         )
         await parts.enter_async_context(gateway)
         addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}
@@ -174,6 +185,7 @@ class Daemon:
             facts,
             listen=settings.control.listen,
             instance=self._state.instance,
+            keeping=self._keeper,
         )
         await parts.enter_async_context(control)
         return gateway, addresses
@@ -221,8 +233,10 @@ class Daemon:
     # What is told
 
     def _health(self, path: str, verbose: bool) -> tuple[int, str | dict[str, object]]:
+        if path == "/readyz":
+            self._notice.asked()
         facts = HealthFacts(
-            tick_age=self._heartbeat.age(), config_applied=self._config_applied, stopping=self._stopping.is_set()
+            tick_age=self._heartbeat.age(), config_applied=self._applied.is_set(), stopping=self._stopping.is_set()
         )
         return answer(path, facts, self._supervisor.statuses(), verbose=verbose)
 

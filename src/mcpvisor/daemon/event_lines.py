@@ -119,6 +119,19 @@ def _log_level_asked(event: ev.LogLevelAsked) -> Line:
     return "info", f"{event.server}: takes the log level {event.level} now", fields
 
 
+def _store_replaced(event: ev.StateStoreReplaced) -> Line:
+    kept = f"; the former one is kept as {event.aside}" if event.aside else ""
+    return "error", f"a new state file is begun: {event.reason}{kept}", {"reason": event.reason, "aside": event.aside}
+
+
+def _clock_jumped(event: ev.ClockJumped) -> Line:
+    fields = {"seconds": event.seconds, "asleep": event.asleep}
+    if event.asleep:
+        return "warning", f"the machine has slept for {event.asleep:.0f} s: every session is probed", fields
+    way = "ahead" if event.seconds > 0 else "back"
+    return "warning", f"the wall clock has jumped {abs(event.seconds):.0f} s {way}: every session is probed", fields
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -160,6 +173,18 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.StdoutNoise: _noise,
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),
     ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),
+    ev.ClockJumped: _clock_jumped,
     ev.OrphansSwept: lambda e: ("warning", f"{e.count} processes of a former run were found and ended", {"count": e.count}),
+    ev.StateStoreDegraded: lambda e: (
+        "error",
+        f"the state store is degraded, what is new is kept in memory only: {e.reason}",
+        {"reason": e.reason},
+    ),
+    ev.StateStoreRecovered: lambda e: (
+        "info",
+        f"the state store is written again, after {e.seconds:.0f} s; {e.lost} events are not in the journal",
+        {"lost": e.lost},
+    ),
+    ev.StateStoreReplaced: _store_replaced,
     ev.GuardianLost: lambda _: ("warning", "the guardian has ended; another one is started", {}),
 }

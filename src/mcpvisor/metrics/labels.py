@@ -52,7 +52,7 @@ NOTIFICATION_METHODS: Final = frozenset(
 
 ERROR_TYPES: Final = frozenset({"", "tool_error", "error"})
 OUTCOMES: Final = frozenset({"ok", "not_sent", "maybe_executed", "peer_error", "timeout", "cancelled", "rejected"})
-RESTART_REASONS: Final = frozenset({"exit", "session", "probe", "spec", "order", "retry"})
+RESTART_REASONS: Final = frozenset({"exit", "session", "probe", "spec", "order", "retry", "memory"})
 ERAS: Final = frozenset({"legacy", "modern"})
 REFUSING_SIDES: Final = frozenset({"server", "client", "control", "metrics"})
 REFUSAL_REASONS: Final = frozenset({"size", "values", "depth", "syntax", "rate", "host", "origin", "auth", "access", "slow"})

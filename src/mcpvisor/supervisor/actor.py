@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final
 
 import anyio
@@ -15,21 +16,23 @@ from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
+from mcpvisor.supervisor.describing import describe
 from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.log_level import WantedLevel
-from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.process.delegation import Subtree
+from mcpvisor.supervisor.process.sampling import Usage
+from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
-from mcpvisor.supervisor.starts import StartGate
-from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
+from mcpvisor.supervisor.starts import StartGate, Urgency
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.store import Store
 from mcpvisor.supervisor.transports.http_memory import HttpMemory
 
 BY_CONFIG: Final = "config"
@@ -46,6 +49,15 @@ class Shared:
     starts: StartGate
     instance: str
     subtree: Subtree
+    store: Store
+
+
+class _Standing(Enum):
+    """What a generation was to the server when it ended."""
+
+    COMING = auto()
+    SERVING = auto()
+    RETIRED = auto()
 
 
 class ServerActor:
@@ -59,9 +71,19 @@ class ServerActor:
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
-        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
         self._http_memory = HttpMemory()
+        self._recall = Recall(shared.store, spec)
+        self._means = Means(
+            opener=shared.opener,
+            starts=shared.starts,
+            era=self._recall.era,
+            lasting=lasting,
+            urgent=self._urgency,
+            post=self._told,
+        )
         self._generations: dict[int, Generation] = {}
+        self._serving: int | None = None
+        """The generation that requests go to."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
         self._removed = False
@@ -71,9 +93,14 @@ class ServerActor:
         """Set by the supervisor when `run` is over: nothing of the server is left."""
         self._since = time.time()
         self._wanted_by = BY_CONFIG
+        self._wanted_at: float | None = None
+        """When the operator gave the order that stands."""
         self._watchers: list[Callable[[], None]] = []
         self.reporter.on_list_notice = self._restorer.notified
         self.reporter.on_offer = self._offered
+        if self._recall.offer is not NOTHING:
+            self._restorer.offer = self._recall.offer
+            self.connection.recalled(self._recall.offer)
 
     @property
     def spec(self) -> ServerSpec:
@@ -109,11 +136,13 @@ class ServerActor:
         enabled_changed = spec.enabled != self.spec.enabled
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
+        self._recall.respecified(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
         if enabled_changed:
-            self._wanted_by = BY_CONFIG
+            self._wanted_by, self._wanted_at = BY_CONFIG, None
+            self._recall.no_order()
             self._want_by_spec()
         self.reporter.emit(
             events.ServerUpdated(at=time.time(), server=spec.name, change=change.change.value, fields=change.fields)
@@ -123,7 +152,8 @@ class ServerActor:
     def order(self, order: str, wanted: told.Wanted | None, who: str) -> None:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
-        self._wanted_by = f"{who} ({order})"
+        self._wanted_by, self._wanted_at = f"{who} ({order})", time.time()
+        self._recall.ordered(order, who)
         if wanted is None:
             self._handle(told.WantedSet(told.Wanted.RUNNING, f"restart ordered by {who}"))
             self._handle(told.RestartOrdered(f"restart ordered by {who}"))
@@ -139,8 +169,17 @@ class ServerActor:
         self._removed = True
         self._handle(told.WantedSet(told.Wanted.STOPPED, reason))
 
+    def _urgency(self) -> Urgency:
+        if self.spec.required:
+            return Urgency.REQUIRED
+        return Urgency.AWAITED if self.connection.awaiting else Urgency.PLAIN
+
     def _want_by_spec(self) -> None:
-        if self.spec.enabled:
+        standing = self._recall.order
+        if standing is not None:
+            self._wanted_by, self._wanted_at = f"{standing.who} (disable)", standing.at
+            self._handle(told.WantedSet(standing.wanted, f"disable ordered by {standing.who}"))
+        elif self.spec.enabled:
             self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
             self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
@@ -159,7 +198,7 @@ class ServerActor:
         if self._tasks is None:
             self._early.append(event)
             return
-        before = self._lifecycle.state
+        before = self._standing(event) if isinstance(event, told.Ended) else _Standing.RETIRED
         if isinstance(event, told.Negotiated) and event.generation == self._lifecycle.generation:
             self._session_opened(self._generations[event.generation])
         for command in self._lifecycle.handle(event, anyio.current_time()):
@@ -168,6 +207,10 @@ class ServerActor:
                     self._open(number, reason)
                 case told.Retire(generation=number, drain=drain):
                     self._retire(number, drain)
+                case told.Serve(generation=number):
+                    self._serve(number)
+                case told.TimedOut(generation=number):
+                    self._connect_ended(number, "start_timeout")
                 case told.Moved():
                     self._moved(command)
         match event:
@@ -178,10 +221,9 @@ class ServerActor:
                 self._generation_ended(event, before)
             case told.Closed(generation=number):
                 self._generations.pop(number, None)
-            case told.TimePassed() if before in COMING and self._lifecycle.state not in COMING:
-                self._connect_ended(self._lifecycle.generation, "start_timeout")
             case _:
                 pass
+        self._recall.keep()
         self._woken.set()
         self._tell_watchers()
 
@@ -209,26 +251,33 @@ class ServerActor:
         generation = self._generations.get(number)
         if generation is not None:
             generation.retire(drain)
-        self.connection.carried_by(None)
-        self.connection.stale = self.connection.offer is not NOTHING
+        if number == self._serving or self._serving is None:
+            self._serving = None
+            self.connection.carried_by(None)
+            self.connection.stale = self.connection.offer is not NOTHING
+
+    def _serve(self, number: int) -> None:
+        generation = self._generations[number]
+        self._serving = number
+        self.connection.era = generation.handshake.era if generation.handshake else None
+        self.connection.carried_by(generation.session)
 
     def _offered(self, offer: Offer) -> None:
-        self.connection.offer = offer
+        self.connection.offer = self._recall.offer = offer
+        self._recall.keep()
         self._tell_watchers()
 
     def _moved(self, moved: told.Moved) -> None:
         due = self._lifecycle.next_attempt
         if moved.old is not moved.new:
             self._since = time.time()
-        self.connection.moved(moved.new, moved.reason, due)
+        self.connection.moved(moved.new, moved.reason, due, returns=self._lifecycle.wanted is told.Wanted.RUNNING)
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
     def _session_opened(self, generation: Generation) -> None:
         handshake = generation.handshake
         if handshake is None:
             return
-        self.connection.era = handshake.era
-        self.connection.carried_by(generation.session)
         self.reporter.session_opened(generation.number, handshake, generation.transport, generation.handshake_seconds or 0.0)
 
     def _connect_ended(self, number: int, outcome: str) -> None:
@@ -236,13 +285,34 @@ class ServerActor:
         if generation is not None:
             self.reporter.connect_ended(number, outcome, anyio.current_time() - generation.opened_at)
 
-    def _generation_ended(self, event: told.Ended, before: State) -> None:
-        if event.generation != self._lifecycle.generation or before is State.DRAINING:
-            return
-        if before in (State.STARTING, State.NEGOTIATING):
-            self._connect_ended(event.generation, event.cause)
-        elif before in ADMITTING:
-            self.reporter.session_lost(event.generation, event.cause, event.detail)
+    def _standing(self, event: told.Ended) -> _Standing:
+        generation = self._generations.get(event.generation)
+        if generation is None or generation.is_retired:
+            return _Standing.RETIRED
+        return _Standing.SERVING if event.generation == self._serving else _Standing.COMING
+
+    def _generation_ended(self, event: told.Ended, standing: _Standing) -> None:
+        match standing:
+            case _Standing.COMING:
+                self._connect_ended(event.generation, event.cause)
+                if self._serving is not None:
+                    self._restorer.reread()  # the lists of one that is not to serve may have been read by now
+            case _Standing.SERVING:
+                self.reporter.session_lost(event.generation, event.cause, event.detail)
+            case _Standing.RETIRED:
+                pass
+
+    def recheck(self, after: float) -> None:
+        """Probe the session that serves in so many seconds; what is on its way up proves itself."""
+        generation = self._generations.get(self._serving or 0)
+        if generation is not None and generation.session is not None:
+            generation.session.recheck(after)
+
+    def sampled(self, number: int, usage: Usage) -> None:
+        """What the processes of a generation use was looked at."""
+        if number == (self._serving or self._lifecycle.generation):
+            self.reporter.sampled(usage)
+            self._handle(told.MemorySampled(number, usage.resident_bytes))
 
     # Seen from outside
 
@@ -257,44 +327,15 @@ class ServerActor:
 
     def status(self) -> ServerStatus:
         """The server as it is now."""
-        cycle, connection, offer = self._lifecycle, self.connection, self.connection.offer
-        generation = self._generations.get(cycle.generation)
-        handshake = generation.handshake if generation else None
-        due = cycle.next_attempt
-        return ServerStatus(
-            name=self.spec.name,
-            state=cycle.state,
-            reason=cycle.reason,
+        generation = self._generations.get(self._serving or self._lifecycle.generation)
+        wanted_by = BY_POLICY if self._lifecycle.is_done else self._wanted_by
+        wanted_at = None if self._lifecycle.is_done else self._wanted_at
+        return describe(
+            self._lifecycle,
+            self.connection,
+            self.reporter,
+            generation,
             since=self._since,
-            transport=self.spec.transport,
-            era=connection.era,
-            protocol_version=handshake.protocol_version if handshake else None,
-            implementation=self.reporter.implementation(offer.server_info),
-            pid=self.reporter.pid,
-            generation=cycle.generation,
-            restarts=cycle.restarts,
-            deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
-            next_attempt=_wall(due),
-            required=self.spec.required,
-            wanted=cycle.wanted.value,
-            wanted_by=BY_POLICY if cycle.is_done else self._wanted_by,
-            in_flight=connection.admission.running,
-            queued=connection.admission.queued,
-            tools=len(offer.tools),
-            resources=len(offer.resources),
-            resource_templates=len(offer.resource_templates),
-            prompts=len(offer.prompts),
-            stale=connection.stale,
-            last_exit=self.reporter.last_exit,
-            limits_not_enforced=self.reporter.lacking_limits,
-            handshake_seconds=generation.handshake_seconds if generation else None,
-            push=generation.push if generation else "",
-            push_reason=self.reporter.quoted(generation.push_reason) if generation else "",
-            origin=self.spec.origin,
-            shown_name=self.spec.shown_name,
+            wanted_by=wanted_by,
+            wanted_at=wanted_at,
         )
-
-
-def _wall(at: float | None) -> float | None:
-    """A monotonic time as wall-clock time."""
-    return None if at is None else time.time() + at - anyio.current_time()

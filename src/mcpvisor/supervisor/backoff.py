@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mcpvisor.supervisor.lifecycle_messages import Ended
 from mcpvisor.supervisor.spec import RestartPolicy
 
 Jitter = Callable[[], float]
@@ -19,21 +20,50 @@ Jitter = Callable[[], float]
 def delay_before(attempt: int, policy: RestartPolicy, jitter: Jitter) -> float:
     """Seconds to wait before the restart number `attempt` of a row, counted from 0: 0, then a random part of 1, 2, 4, ...
 
-    The random part is between half and the whole of the step, so that a delay is never next to nothing.
+    Any part of the step is as likely as any other: servers that ended together come back spread over the whole of it.
     """
     if attempt <= 0:
         return 0.0
     step = min(policy.max_delay, policy.delay * 2.0 ** min(attempt - 1, 30))
-    return step * (0.5 + 0.5 * jitter())
+    return step * jitter()
+
+
+@dataclass(frozen=True, slots=True)
+class NextTry:
+    """When a server is tried again, and whether it is in a crash loop until then; `reason` is for people."""
+
+    at: float
+    is_looping: bool
+    reason: str
 
 
 @dataclass(slots=True)
 class RestartHistory:
     """What is remembered of one server's ends. Times are monotonic seconds."""
 
+    jitter: Jitter
     ends: deque[float] = field(default_factory=deque[float])
     row: int = 0
     """Failed tries in a row; the exponent of the delay curve."""
+    start_timeouts: int = 0
+    """Starts in a row that timed out; each gives the next one twice the time."""
+    is_looping: bool = False
+    """Whether the server was in a crash loop and has not been up for long since."""
+    not_before: float = float("-inf")
+    """The time before which the server itself does not want to be tried, as it said."""
+
+    def next_try(self, end: Ended, policy: RestartPolicy, now: float, *, served: bool, counts: bool) -> NextTry:
+        """When to try again after an end; `served` generations are followed at once, `counts` is whether it may be a crash."""
+        if end.cause == "start_timeout":
+            self.start_timeouts += 1
+        if end.retry_after_s is not None:
+            self.not_before = now + end.retry_after_s
+        if counts and (self.count_end(now, policy) or self.is_looping):
+            self.is_looping = True
+            return NextTry(now + policy.crash_loop_retry, True, _crash_loop_reason(end, policy))
+        self.row = 0 if served else self.row + 1
+        delay = delay_before(self.row, policy, self.jitter)
+        return NextTry(now + max(delay, end.retry_after_s or 0.0), False, end.detail)
 
     def count_end(self, now: float, policy: RestartPolicy) -> bool:
         """Count an end towards the window; True when there were too many in it, which is a crash loop."""
@@ -48,3 +78,10 @@ class RestartHistory:
         """Start afresh: after real uptime, or by an operator's order."""
         self.ends.clear()
         self.row = 0
+        self.is_looping = False
+
+
+def _crash_loop_reason(end: Ended, policy: RestartPolicy) -> str:
+    window = policy.intensity
+    ends, within = (window.ends, window.within) if window else (0, 0.0)
+    return f"ended more than {ends} times in {within:g} s; last: {end.detail}"

@@ -71,10 +71,13 @@ class Connection:
         self.stale = False
         self.era: str | None = None
         self.first_try = anyio.Event()
+        self.awaiting = 0
+        """Requests that wait for the server to be up."""
         self.admission = Admission(spec.concurrency, spec.queue)
         self._observer = observer
         self._wake = wake
         self._mask = mask
+        self._returns = spec.enabled
         self._carrier: Carrier | None = None
         self._changed = anyio.Event()
 
@@ -84,13 +87,18 @@ class Connection:
 
     # Written by the actor
 
-    def moved(self, state: State, reason: str, next_attempt: float | None) -> None:
-        """The server is in another state; whoever waits for it looks again."""
-        self.state, self.reason, self.next_attempt = state, reason, next_attempt
+    def moved(self, state: State, reason: str, next_attempt: float | None, *, returns: bool) -> None:
+        """The server is in another state, `returns` when it is wanted running; whoever waits for it looks again."""
+        self.state, self.reason, self.next_attempt, self._returns = state, reason, next_attempt, returns
         if state not in COMING and state is not State.RESTORING:  # its lists are not in before it is ready
             self.first_try.set()
         self._changed.set()
         self._changed = anyio.Event()
+
+    def recalled(self, offer: Offer) -> None:
+        """What the server offered last, before this daemon began: lists have it at once, and wait for no first try."""
+        self.offer, self.stale = offer, True
+        self.first_try.set()
 
     def carried_by(self, carrier: Carrier | None) -> None:
         """Requests go to this generation from now on; None while there is none."""
@@ -227,15 +235,20 @@ class Connection:
                 self._wake()
             if not self._is_near(patience):
                 raise self._away()
-            changed = self._changed
-            with anyio.move_on_after(patience - anyio.current_time()) as scope:
-                await changed.wait()
+            self.awaiting += 1
+            try:
+                with anyio.move_on_after(patience - anyio.current_time()) as scope:
+                    await self._changed.wait()
+            finally:
+                self.awaiting -= 1
             if scope.cancelled_caught:
                 raise self._away()
 
     def _is_near(self, patience: float) -> bool:
         if self.state in COMING or self.state in ADMITTING:
             return True
+        if self.state is State.DRAINING:
+            return self._returns  # the next generation follows as soon as this one is gone
         return self.state is State.BACKOFF and (self.next_attempt is None or self.next_attempt <= patience)
 
     def _away(self) -> RequestFailed:

@@ -64,7 +64,7 @@ class ServerStateChanged(ServerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRestarted(ServerEvent):
-    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order` and `retry`."""
+    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order`, `memory` and `retry`."""
 
     generation: int
     reason: str
@@ -240,6 +240,17 @@ class OperatorOrdered(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockJumped(Event):
+    """The wall clock has jumped by `seconds` (less than 0: back), for `asleep` of which the machine has slept.
+
+    What expires at a date is to be looked at again, once; every session is probed.
+    """
+
+    seconds: float
+    asleep: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrphansSwept(Event):
     """Processes of a former run of the daemon were found and ended."""
 
@@ -249,3 +260,26 @@ class OrphansSwept(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardianLost(Event):
     """The process that would end our servers after us has itself ended; another is being started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStoreDegraded(Event):
+    """What should outlive the daemon is kept in memory only; `reason` is for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStoreRecovered(Event):
+    """What should outlive the daemon reaches the disk again, after `seconds`; `lost` events never did."""
+
+    seconds: float
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStoreReplaced(Event):
+    """A new state file was begun, for `reason`; the former one is at `aside`, which is empty where it was gone."""
+
+    reason: str
+    aside: str

@@ -19,7 +19,7 @@ from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negoti
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.session import Lasting, Session
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
-from mcpvisor.supervisor.starts import StartGate, StartPlace
+from mcpvisor.supervisor.starts import StartGate, StartPlace, Urgent
 from mcpvisor.supervisor.transports.wire import LINGERING, OpenFailed, Wire, WireEnd
 
 _log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Means:
     starts: StartGate
     era: EraMemory
     lasting: Lasting
+    urgent: Urgent
     post: Post
 
 
@@ -62,6 +63,11 @@ class Generation:
     def handshake(self) -> sdk.Handshake | None:
         """What was agreed on with the server; None before that."""
         return self.session.handshake if self.session is not None else None
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it was told to end."""
+        return self._retire_at is not None
 
     @property
     def transport(self) -> str:
@@ -104,7 +110,9 @@ class Generation:
         place: StartPlace | None = None
         try:
             with self._scope:
-                place = await self._means.starts.enter()
+                if self.number == 1 and self.spec.transport != "stdio":
+                    await self._means.starts.spread(self._means.urgent)
+                place = await self._means.starts.enter(self._means.urgent)
                 self.opened_at = anyio.current_time()
                 self._post(told.Launched(self.number))
                 opening = replace(self._opening, only_sse=self._means.era.only_sse)

@@ -5,14 +5,17 @@
                           +---- backoff | crash_loop | failed | auth_required (each with the time of its next try)
     wanted otherwise: draining -> stopped | disabled
 
-What is wanted is stored beside what is; a command of an operator only edits what is wanted, and the table does the rest.
+While a generation serves, another may be brought up beside it to take over (`replacing`): the state is then that of the one
+that serves. What is wanted is stored beside what is; a command of an operator only edits what is wanted, and the table does the
+rest.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from mcpvisor.supervisor.backoff import Jitter, RestartHistory, delay_before
+from mcpvisor.supervisor.aftermath import COUNTED, Reaction, reaction_to, reason_of
+from mcpvisor.supervisor.backoff import Jitter, RestartHistory
 from mcpvisor.supervisor.lifecycle_messages import (
     Closed,
     Command,
@@ -20,6 +23,7 @@ from mcpvisor.supervisor.lifecycle_messages import (
     Impaired,
     Input,
     Launched,
+    MemorySampled,
     Moved,
     Negotiated,
     Open,
@@ -27,14 +31,17 @@ from mcpvisor.supervisor.lifecycle_messages import (
     RestartOrdered,
     Restored,
     Retire,
+    Serve,
     SpecChanged,
+    TimedOut,
     TimePassed,
     Wanted,
     WantedSet,
     Woken,
 )
-from mcpvisor.supervisor.spec import RestartRule, ServerSpec
-from mcpvisor.supervisor.states import STARTING, State
+from mcpvisor.supervisor.replacing import Replacement
+from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, State
 from mcpvisor.supervisor.transports.wire import LINGERING
 
 SLOW_RETRY: Final = 300.0
@@ -52,16 +59,6 @@ STOP_SLACK: Final = 10.0
 """Seconds beyond the stop ladder after which a generation that does not close is reported, not waited for."""
 
 
-_COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
-"""Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""
-
-_AS_WRITTEN: Final = frozenset({"no_such_program", "permission", "bad_cwd", "tls", "redirect"})
-"""Nothing but an edit or a change of the machine mends these."""
-
-_ANOTHER_WAY: Final = frozenset({"era_probe", "other_transport"})
-"""The server answered, if only by its end, that it is to be spoken to otherwise: no failure, and no reason to wait."""
-
-
 class Lifecycle:
     """The state of one server, and the rules by which it moves."""
 
@@ -72,23 +69,22 @@ class Lifecycle:
         self.wanted = Wanted.RUNNING if spec.enabled else Wanted.DISABLED
         self.generation = 0
         """The number of the newest generation; 0 before the first."""
-        self.deadline: float | None = None
-        """When `TimePassed` is due, in the caller's monotonic seconds; None while nothing is waited for."""
-        self._jitter = jitter
-        self._history = RestartHistory()
+        self._history = RestartHistory(jitter)
         self._open: set[int] = set()
         self._lingering: set[int] = set()
         self._due = False
+        self._processes: set[int] = set()
+        """Which of the generations that are left are processes of ours."""
         self._current: int | None = None
+        self._lacking = ""
+        """What does not work besides calls of the generation that serves."""
+        self._replacement: Replacement | None = None
+        self._recycled_at = float("-inf")
+        self._deadline: float | None = None
         self._ready_since: float | None = None
         self._tried_at = float("-inf")
         self._reopen_reason = "start"
-        self._start_timeouts = 0
         self._rest_reason = ""
-        self._is_looping = False
-        """Whether the server was in a crash loop and has not been up for long since."""
-        self._not_before = float("-inf")
-        """The time before which the server itself does not want to be tried, as it said."""
         self.is_done = False
         """Whether the server is at rest because it ended well and its restart policy leaves it at that."""
         self.restarts = 0
@@ -109,8 +105,20 @@ class Lifecycle:
                 return self._time_passed(event, now)
             case Closed():
                 return self._closed(event.generation, now)
+            case MemorySampled():
+                return self._weigh(event, now)
+            case _ if event.generation == self._current:
+                return self._of_generation(event, now)
+            case _ if self._replacement is not None and event.generation == self._replacement.generation:
+                return self._of_replacement(self._replacement, event, now)
             case _:
-                return self._of_generation(event, now) if event.generation == self._current else []
+                return []
+
+    @property
+    def deadline(self) -> float | None:
+        """When `TimePassed` is due, in the caller's monotonic seconds; None while nothing is waited for."""
+        beside = self._replacement.deadline if self._replacement is not None else None
+        return min((at for at in (self._deadline, beside) if at is not None), default=None)
 
     @property
     def is_gone(self) -> bool:
@@ -121,7 +129,7 @@ class Lifecycle:
     def next_attempt(self) -> float | None:
         """When the next try by itself is due, in monotonic seconds; None when none is."""
         waiting = self.state in (State.BACKOFF, State.CRASH_LOOP, State.FAILED, State.AUTH_REQUIRED)
-        return self.deadline if waiting else None
+        return self._deadline if waiting else None
 
     # What is wanted
 
@@ -131,7 +139,7 @@ class Lifecycle:
         if event.wanted is Wanted.RUNNING:
             if self._current is not None:
                 return []
-            self._forget()
+            self._history.forget()
             return self._open_next(now, self._reopen_reason, event.reason)
         return self._rest(now)
 
@@ -139,33 +147,51 @@ class Lifecycle:
         resting = State.DISABLED if self.wanted is Wanted.DISABLED else State.STOPPED
         self._due = False
         if self._current is None and self.is_gone:
-            self.deadline = None
+            self._deadline = None
             return self._move(resting, self._rest_reason)
         commands: list[Command] = []
         if self._current is not None:
-            commands.append(Retire(self._current, self.spec.drain))
+            commands += [*self._withdraw(), Retire(self._current, self.spec.drain)]
             self._current = None
-        self.deadline = now + self._stop_budget()
+        self._deadline = now + self._stop_budget()
         return commands + self._move(State.DRAINING, self._rest_reason)
 
     def _change_spec(self, event: SpecChanged, now: float) -> list[Command]:
         self.spec = event.spec
         if event.restart:
-            self._start_timeouts = 0
+            self._history.start_timeouts = 0
             return self._restart("its entry was changed", "spec", now)
         return []
 
     def _restart(self, reason: str, cause: str, now: float) -> list[Command]:
-        self._forget()
+        if cause != "memory":
+            self._history.forget()
         if self.wanted is not Wanted.RUNNING:
             return []
         self._reopen_reason = cause
         if self._current is None:
             return self._open_next(now, cause, reason)
+        withdrawn = self._withdraw()
+        if self.state in ADMITTING and self._may_overlap(self._current):
+            self._replacement = Replacement(cause, reason)
+            return withdrawn + self._try_replacement(self._replacement, cause)
         retire = Retire(self._current, self.spec.drain)
         self._current = None
-        self.deadline = now + self._stop_budget()
-        return [retire, *self._move(State.DRAINING, reason)]
+        self._deadline = now + self._stop_budget()
+        return [*withdrawn, retire, *self._move(State.DRAINING, reason)]
+
+    def _weigh(self, event: MemorySampled, now: float) -> list[Command]:
+        """Replace in good order what uses too much memory, at most once in `stable_after`."""
+        policy, used = self.spec.restart, event.resident_bytes
+        is_held = event.generation == self._current and self.state in UP and self._replacement is None
+        if policy.max_memory is None or used <= policy.max_memory or not is_held:
+            return []
+        if now - self._recycled_at < policy.stable_after:
+            return []
+        self._recycled_at = now
+        mib = 1024 * 1024
+        reason = f"it uses {used / mib:.0f} MiB, over the {policy.max_memory / mib:.0f} MiB of restart.max_memory"
+        return self._restart(reason, "memory", now)
 
     def _stop_budget(self) -> float:
         return self.spec.stop_seconds + STOP_SLACK
@@ -175,25 +201,33 @@ class Lifecycle:
     def _of_generation(self, event: Input, now: float) -> list[Command]:
         match event:
             case Launched():
-                self.deadline = now + self._start_budget()
+                self._deadline = now + self._start_budget()
                 return []
             case Opened():
                 return self._move(State.NEGOTIATING, "the handshake is under way")
             case Negotiated():
                 self._ready_since = now
-                self._start_timeouts = 0
-                self.deadline = now + self._start_budget()
-                return self._move(State.RESTORING, "lists are being read")
+                self._history.start_timeouts = 0
+                self._deadline = now + self._start_budget()
+                return [Serve(event.generation), *self._move(State.RESTORING, "lists are being read")]
             case Restored(lacking=lacking) | Impaired(lacking=lacking):
-                self.deadline = self._stable_at() if isinstance(event, Restored) else self.deadline
-                return self._move(State.DEGRADED if lacking else State.READY, lacking)
+                self._deadline = self._stable_at() if isinstance(event, Restored) else self._deadline
+                return self._serve_as(lacking)
             case Ended():
                 return self._ended(event, now)
             case _:
                 return []
 
+    def _serve_as(self, lacking: str) -> list[Command]:
+        """Calls are served; `lacking` is what does not work besides, empty when nothing."""
+        self._lacking = lacking
+        beside = self._replacement
+        parts = (lacking, beside.shown if beside is not None else "")
+        is_whole = not lacking and (beside is None or not beside.trouble)
+        return self._move(State.READY if is_whole else State.DEGRADED, "; ".join(part for part in parts if part))
+
     def _start_budget(self) -> float:
-        return min(self.spec.start_timeout * 2.0**self._start_timeouts, max(MAX_START_TIMEOUT, self.spec.start_timeout))
+        return min(self.spec.start_timeout * 2.0**self._history.start_timeouts, max(MAX_START_TIMEOUT, self.spec.start_timeout))
 
     def _stable_at(self) -> float | None:
         if self._ready_since is None or not (self._history.row or self._history.ends):
@@ -201,9 +235,11 @@ class Lifecycle:
         return self._ready_since + self.spec.restart.stable_after
 
     def _ended(self, event: Ended, now: float) -> list[Command]:
-        served = event.served or (self._ready_since is not None and now - self._ready_since >= SERVED_AFTER)
+        # Who is never heard of after its handshake has served nobody, however long that went unnoticed.
+        lived = self._ready_since is not None and now - self._ready_since >= SERVED_AFTER and event.cause != "probe"
+        served = event.served or lived
         stable = self._ready_since is not None and now - self._ready_since >= self.spec.restart.stable_after
-        lost = self.spec.transport != "stdio" and event.cause in LINGERING
+        lost = event.generation not in self._processes and event.cause in LINGERING
         commands: list[Command] = [Retire(event.generation, self.spec.drain if lost else 0.0)]
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
@@ -211,56 +247,44 @@ class Lifecycle:
             self._lingering.add(event.generation)
         self._current, self._ready_since = None, None
         if stable:
-            self._forget()
+            self._history.forget()
         if self.wanted is not Wanted.RUNNING:
             return commands + self._rest(now)
+        beside, self._replacement = self._replacement, None
+        if beside is not None and beside.generation is not None:
+            if event.cause in COUNTED:
+                self._history.count_end(now, self.spec.restart)
+            return commands + self._promote(beside, beside.generation)
         return commands + self._after_end(event, served, now)
 
     def _after_end(self, event: Ended, served: bool, now: float) -> list[Command]:
         policy = self.spec.restart
         self._reopen_reason = "session" if event.cause == "session_lost" else "exit" if served else "retry"
-        if event.cause in _ANOTHER_WAY:
-            self._reopen_reason = "another_way"
-            return self._open_next(now, "another_way", event.detail)
-        if event.cause in _AS_WRITTEN:
-            return self._await_try(State.FAILED, event.detail, now + SLOW_RETRY)
-        if event.cause == "auth":
-            return self._await_try(State.AUTH_REQUIRED, event.detail, now + (event.retry_after_s or SLOW_RETRY))
-        ended_well = event.cause == "process_exited" and event.exit_code == 0
-        if policy.policy is RestartRule.NEVER or (policy.policy is RestartRule.ON_FAILURE and ended_well):
-            reason = f"{event.detail}; its restart policy is {policy.policy.value}"
-            if not ended_well:
+        reaction = reaction_to(event, policy)
+        reason = reason_of(event, reaction, policy)
+        match reaction:
+            case Reaction.ANOTHER_WAY:
+                self._reopen_reason = "another_way"
+                return self._open_next(now, "another_way", reason)
+            case Reaction.MEND:
+                return self._await_try(State.FAILED, reason, now + SLOW_RETRY)
+            case Reaction.CREDENTIALS:
+                return self._await_try(State.AUTH_REQUIRED, reason, now + (event.retry_after_s or SLOW_RETRY))
+            case Reaction.GIVE_UP:
                 return self._await_try(State.FAILED, reason, None)
-            self.wanted, self._rest_reason, self.is_done = Wanted.STOPPED, reason, True
-            return self._rest(now)
-        if event.cause == "start_timeout":
-            self._start_timeouts += 1
-        if event.retry_after_s is not None:
-            self._not_before = now + event.retry_after_s
-        if event.cause in _COUNTED and (self._history.count_end(now, policy) or self._is_looping):
-            self._is_looping = True
-            return self._await_try(State.CRASH_LOOP, self._crash_loop_reason(event), now + policy.crash_loop_retry)
-        if served:
-            self._history.row = 0
-        delay = delay_before(self._history.row, policy, self._jitter) if served else self._grow()
-        return self._await_try(State.BACKOFF, event.detail, now + max(delay, event.retry_after_s or 0.0))
-
-    def _forget(self) -> None:
-        self._history.forget()
-        self._is_looping = False
-
-    def _grow(self) -> float:
-        self._history.row += 1
-        return delay_before(self._history.row, self.spec.restart, self._jitter)
-
-    def _crash_loop_reason(self, event: Ended) -> str:
-        window = self.spec.restart.intensity
-        ends, within = (window.ends, window.within) if window else (0, 0.0)
-        return f"ended more than {ends} times in {within:g} s; last: {event.detail}"
+            case Reaction.DONE:
+                self.wanted, self._rest_reason, self.is_done = Wanted.STOPPED, reason, True
+                return self._rest(now)
+            case Reaction.RETRY:
+                counts = event.cause in COUNTED
+                found = self._history.next_try(event, policy, now, served=served, counts=counts)
+                return self._await_try(State.CRASH_LOOP if found.is_looping else State.BACKOFF, found.reason, found.at)
 
     def _closed(self, generation: int, now: float) -> list[Command]:
-        self._open.discard(generation)
-        self._lingering.discard(generation)
+        for held in (self._open, self._lingering, self._processes):
+            held.discard(generation)
+        if self._replacement is not None and self._replacement.is_due:
+            return self._try_replacement(self._replacement, self._replacement.cause)
         if self._open or self._current is not None:
             return []
         if self.wanted is not Wanted.RUNNING:
@@ -269,33 +293,111 @@ class Lifecycle:
             return self._open_next(now, self._reopen_reason, self.reason)
         return []
 
+    # A generation beside the one that serves
+
+    def _may_overlap(self, current: int) -> bool:
+        """Whether the next generation may come up while this one serves: two processes only where the entry allows it."""
+        return self.spec.overlap or self.spec.transport != "stdio" or current not in self._processes
+
+    def _withdraw(self) -> list[Command]:
+        beside, self._replacement = self._replacement, None
+        return [] if beside is None or beside.generation is None else [Retire(beside.generation, 0.0)]
+
+    def _try_replacement(self, beside: Replacement, cause: str) -> list[Command]:
+        is_process = self.spec.transport == "stdio"
+        beside.is_due = bool(self._open - {self._current}) or (is_process and bool(self._lingering & self._processes))
+        if beside.is_due:
+            beside.deadline = None
+            return []
+        opening = self._opening(cause)
+        beside.begun(self.generation)
+        return [opening, *self._beside_changed()]
+
+    def _beside_changed(self) -> list[Command]:
+        if self.state is State.RESTORING:
+            return self._move(State.RESTORING, self._replacement.shown if self._replacement is not None else self.reason)
+        return self._serve_as(self._lacking)
+
+    def _of_replacement(self, beside: Replacement, event: Input, now: float) -> list[Command]:
+        match event:
+            case Launched() | Opened() | Negotiated():
+                beside.came_along(event, self._start_budget(), now)
+                return []
+            case Restored():
+                return self._take_over(event, now)
+            case Ended():
+                return [Retire(event.generation, 0.0), *self._not_come_up(beside, event, now)]
+            case _:
+                return []
+
+    def _take_over(self, event: Restored, now: float) -> list[Command]:
+        former, self._current, self._replacement = self._current, event.generation, None
+        assert former is not None
+        self._open.discard(former)
+        self._lingering.add(former)
+        self._ready_since = now
+        self._history.start_timeouts = 0
+        self._deadline = self._stable_at()
+        return [Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(event.lacking)]
+
+    def _not_come_up(self, beside: Replacement, event: Ended, now: float) -> list[Command]:
+        reaction = reaction_to(event, self.spec.restart)
+        if reaction is Reaction.ANOTHER_WAY:
+            beside.generation = None
+            return self._try_replacement(beside, "another_way")
+        found = self._history.next_try(event, self.spec.restart, now, served=False, counts=False)
+        slow = reaction in (Reaction.MEND, Reaction.CREDENTIALS)
+        given_up = reaction in (Reaction.GIVE_UP, Reaction.DONE)
+        beside.failed(event, None if given_up else max(found.at, now + SLOW_RETRY if slow else now))
+        return self._beside_changed()
+
+    def _promote(self, beside: Replacement, generation: int) -> list[Command]:
+        """The one that served is gone: what was brought up beside it is the server now, as far as it has come."""
+        self._current, self._deadline, self._ready_since = generation, beside.deadline, beside.negotiated_at
+        serve: list[Command] = [Serve(generation)] if beside.phase in ADMITTING else []
+        return [*serve, *self._move(beside.phase, beside.reason)]
+
     # The way back
 
     def _await_try(self, state: State, reason: str, at: float | None) -> list[Command]:
-        self.deadline = at
+        self._deadline = at
         return self._move(state, reason)
 
     def _wake(self, now: float) -> list[Command]:
         """At most one try per base delay comes from callers, however many there are."""
-        too_early = now - self._tried_at < self.spec.restart.delay or now < self._not_before
+        too_early = now - self._tried_at < self.spec.restart.delay or now < self._history.not_before
         if self.state not in (State.BACKOFF, State.CRASH_LOOP) or too_early:
             return []
         return self._open_next(now, "retry", "a call is waiting")
 
     def _time_passed(self, event: TimePassed, now: float) -> list[Command]:
-        if self.deadline is None or now < self.deadline:
-            return []
+        commands: list[Command] = []
+        beside = self._replacement
+        if beside is not None and beside.deadline is not None and now >= beside.deadline:
+            commands = self._replacement_due(beside, now)
+        if self._deadline is None or now < self._deadline:
+            return commands
+        return commands + self._own_time_passed(event, now)
+
+    def _replacement_due(self, beside: Replacement, now: float) -> list[Command]:
+        if beside.generation is None:
+            return self._try_replacement(beside, beside.cause)
+        end = Ended(beside.generation, "start_timeout", f"not ready within {self._start_budget():g} s (start_timeout)")
+        return [TimedOut(beside.generation), *self._of_replacement(beside, end, now)]
+
+    def _own_time_passed(self, event: TimePassed, now: float) -> list[Command]:
         if self.next_attempt is not None:
             return self._open_next(now, self._reopen_reason, self.reason)
         if self.state is State.RESTORING:
             # Calls are served: what hangs is a list, and no reason to end them.
-            budget, self.deadline = self._start_budget(), self._stable_at()
-            return self._move(State.DEGRADED, f"its lists are not read after {budget:g} s; calls are served")
+            budget, self._deadline = self._start_budget(), self._stable_at()
+            return self._serve_as(f"its lists are not read after {budget:g} s; calls are served")
         if self.state in STARTING and self._current is not None:
-            return self._ended(self._start_timed_out(self._current, event.stderr_at, now), now)
-        self.deadline = None
+            end = self._start_timed_out(self._current, event.stderr_at, now)
+            return [TimedOut(end.generation), *self._ended(end, now)]
+        self._deadline = None
         if self.state in (State.READY, State.DEGRADED):
-            self._forget()
+            self._history.forget()
         elif self.state is State.DRAINING:
             return self._move(State.DRAINING, f"{self._rest_reason or self.reason}; its process does not end")
         return []
@@ -311,17 +413,22 @@ class Lifecycle:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""
         if self._open:
             self._due = True
-            self.deadline = None if self.next_attempt is not None else self.deadline
+            self._deadline = None if self.next_attempt is not None else self._deadline
             return []
-        self.generation += 1
-        self.restarts += self.generation > 1 and cause != "another_way"
+        opening = self._opening(cause)
         self._due = False
         self._current = self.generation
-        self._open.add(self.generation)
         self._tried_at = now
-        self.deadline = None
-        opening = Open(self.generation, cause if self.generation > 1 else "start")
+        self._deadline = None
         return [opening, *self._move(State.STARTING, reason)]
+
+    def _opening(self, cause: str) -> Open:
+        self.generation += 1
+        self.restarts += self.generation > 1 and cause != "another_way"
+        self._open.add(self.generation)
+        if self.spec.transport == "stdio":
+            self._processes.add(self.generation)
+        return Open(self.generation, cause if self.generation > 1 else "start")
 
     def _move(self, state: State, reason: str) -> list[Command]:
         old, self.state = self.state, state

@@ -111,9 +111,17 @@ class TimePassed:
     stderr_at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySampled:
+    """What the processes of a generation use together was looked at."""
+
+    generation: int
+    resident_bytes: int
+
+
 Input = (
     WantedSet | SpecChanged | RestartOrdered | Launched | Opened | Negotiated | Restored | Impaired | Ended | Closed
-    | Woken | TimePassed
+    | Woken | TimePassed | MemorySampled
 )  # fmt: skip
 
 
@@ -138,6 +146,20 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
+class Serve:
+    """Requests go to this generation from now on."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """A generation did not come up in its time, and is given up."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """The state or its reason changed."""
 
@@ -146,4 +168,4 @@ class Moved:
     reason: str
 
 
-Command = Open | Retire | Moved
+Command = Open | Retire | Serve | TimedOut | Moved

@@ -10,19 +10,46 @@ import anyio
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.spec import ProbePolicy
 
-TOO_MANY_REQUESTS: Final = 429
+SLOW_ROW: Final = 3
+"""So many probes in a row have to be slower than `probe.slow` for a server to be slow, and faster for it to be so no more."""
+
+DEAF_AFTER: Final = 2
+"""A server that was silent to the usual question so many times, and answered the other, is only asked the other."""
+
+_REFUSED: Final = frozenset({"auth", "busy"})
+"""Causes of a refusal that somebody has written who is alive."""
 
 
 class Verdicts(Protocol):
     """Who is told how a probe went."""
 
-    def probe_answered(self, seconds: float) -> None:
-        """The session lives; an error answer is a sign of life too."""
+    def probe_answered(self, seconds: float, slow: str) -> None:
+        """The session lives; an error answer is a sign of life too. `slow` says so where it answers too slowly, else empty."""
         ...
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
         """No answer, `misses` times in a row. `busy`: requests are inside their own time; `dead`: enough is enough."""
         ...
+
+
+class Latency:
+    """Whether a server answers too slowly: decided by several answers in a row, so that it does not flap."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self._row = 0
+        """Answers in a row that speak against what is thought."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the newest answers speak against what is thought; the next one is then wanted soon."""
+        return self._row > 0
+
+    def answered(self, seconds: float, limit: float) -> None:
+        """Take how long an answer took."""
+        self._row = self._row + 1 if (seconds > limit) is not self.is_slow else 0
+        if self._row >= SLOW_ROW:
+            self.is_slow, self._row = not self.is_slow, 0
 
 
 class Prober:
@@ -31,11 +58,14 @@ class Prober:
     def __init__(
         self,
         policy: ProbePolicy,
-        probe: Callable[[], Awaitable[object]],
+        probe: Callable[[bool], Awaitable[object]],
         verdicts: Verdicts,
         busy: Callable[[float], bool],
     ) -> None:
-        """`busy` tells whether a request that began before the given time is still inside its own deadline."""
+        """`probe` asks the server; true: by another question than the usual one, which it may never answer.
+
+        `busy` tells whether a request that began before the given time is still inside its own deadline.
+        """
         self.policy = policy
         self._probe = probe
         self._verdicts = verdicts
@@ -43,26 +73,33 @@ class Prober:
         self._misses = 0
         self._silent_since: float | None = None
         """When the first probe of a row of misses was sent."""
-        self._last_answer = anyio.current_time()
+        self._due = anyio.current_time() + policy.interval
+        self._hastened = anyio.Event()
         self._running: anyio.Event | None = None
         self._failure: RequestFailed | None = None
+        self._latency = Latency()
+        self._deafness = 0
+        """How many times in a row the server was silent to the usual question and answered the other one."""
 
     def answered(self) -> None:
         """Something was answered: the session lives."""
-        self._last_answer = anyio.current_time()
+        self._due = anyio.current_time() + self.policy.interval
         self._misses, self._silent_since = 0, None
+
+    def hasten(self, at: float) -> None:
+        """Have the next probe at that time, or earlier."""
+        if at < self._due:
+            self._due = at
+            self._hastened.set()
 
     async def run(self) -> None:
         """Probe for as long as the caller's scope lasts."""
         while True:
-            due = self._last_answer + self.policy.interval
-            wait = due - anyio.current_time()
-            if wait > 0:
-                await anyio.sleep(wait)
-                continue
-            await self.check()
-            if self._failure is not None:
-                await anyio.sleep(min(self.policy.interval, self.policy.timeout))
+            self._hastened = anyio.Event()
+            with anyio.move_on_at(self._due):
+                await self._hastened.wait()
+            if anyio.current_time() >= self._due:
+                await self.check()
 
     async def check(self) -> RequestFailed | None:
         """Probe now, or wait for the probe that is under way; the failure, or None when the session answered."""
@@ -90,30 +127,42 @@ class Prober:
 
     async def _round(self) -> RequestFailed | None:
         started = anyio.current_time()
+        self._due = started + self.policy.interval + self.policy.timeout
+        otherwise = self._misses > 0 or self._deafness >= DEAF_AFTER or self.policy.failures == 1
         failure: RequestFailed | None = None
         with anyio.move_on_after(self.policy.timeout) as scope:
             try:
-                await self._probe()
+                await self._probe(otherwise)
             except RequestFailed as error:
-                failure = None if _is_sign_of_life(error) else error
+                failure = None if error.outcome is Outcome.PEER_ERROR or error.cause in _REFUSED else error
         if scope.cancelled_caught:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
         if failure is None:
-            self.answered()
-            self._verdicts.probe_answered(anyio.current_time() - started)
+            self._deafness = self._deafness + 1 if otherwise and self._misses else self._deafness if otherwise else 0
+            self._took(anyio.current_time() - started, is_busy=self._busy(started))
             return None
+        self._missed(failure, started)
+        return failure
+
+    def _took(self, seconds: float, *, is_busy: bool) -> None:
+        self.answered()
+        if not is_busy:  # whoever works on a call may answer late
+            self._latency.answered(seconds, self.policy.slow)
+        if self._latency.is_open:
+            self.hasten(anyio.current_time() + min(self.policy.interval, self.policy.timeout))
+        limit = self.policy.slow
+        slow = f"slow: it takes {seconds:.1f} s for a probe (probe.slow is {limit:g} s)" if self._latency.is_slow else ""
+        self._verdicts.probe_answered(seconds, slow)
+
+    def _missed(self, failure: RequestFailed, started: float) -> None:
         if self._silent_since is None:
             self._silent_since = started
         # Only what was under way before the silence can be its cause: later requests are met by it, and are no excuse.
         busy = self._busy(self._silent_since)
         self._misses = self._misses if busy else self._misses + 1
         # A dial that is refused needs no second opinion: nobody is there.
-        dead = failure.outcome is Outcome.NOT_SENT or self._misses >= self.policy.failures
+        dead = failure.cause == "connect_failed" or self._misses >= self.policy.failures
+        if not dead:
+            pause = self.policy.timeout if busy else 0.0
+            self.hasten(max(started + self.policy.timeout, anyio.current_time() + pause))
         self._verdicts.probe_missed(self._misses, busy=busy, dead=dead, cause=failure)
-        return failure
-
-
-def _is_sign_of_life(error: RequestFailed) -> bool:
-    """Whether a probe that failed was answered all the same: by an error, or by a limit on how often may be asked."""
-    is_limit = error.cause == "busy" and isinstance(error.data, dict) and error.data.get("http_status") == TOO_MANY_REQUESTS
-    return error.outcome is Outcome.PEER_ERROR or is_limit

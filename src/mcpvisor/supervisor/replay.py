@@ -1,7 +1,9 @@
-"""Owns which failed requests may be sent a second time: one pure rule, asked in one place."""
+"""Owns which failed requests may be sent a second time: one table, of which the first row that fits decides."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -26,11 +28,70 @@ READ_ONLY: Final = frozenset(
 """Read-only, or the same when done twice, by the protocol itself."""
 
 
-_LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
+class Kind(StrEnum):
+    """What sending a method twice may do, as the protocol says."""
+
+    READ = "read"
+    """A method of `READ_ONLY`."""
+    CALL = "tool call"
+    OTHER = "other"
+    """A method that the protocol does not know: anything may come of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table; a column that is None fits everything."""
+
+    name: str
+    may_go_again: bool
+    outcome: Outcome | None = None
+    causes: frozenset[str] | None = None
+    kind: Kind | None = None
+    is_hinted: bool | None = None
+    """The tool says that it reads or may be called twice, and the operator trusts that (`trust_hints`)."""
+    is_allowed: bool | None = None
+    """The operator allows it for lost sessions (`replay_on_session_loss`)."""
+
+
+LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
 """Causes that will be just as true a moment later; the caller is told at once."""
 
 BUSY_WAIT: Final = 0.5
 """Seconds before a server that was busy is asked again at the earliest; doubled each time, whatever it says."""
+
+_MAYBE: Final = Outcome.MAYBE_EXECUTED
+
+ROWS: Final = (
+    Row("what will be no different a moment later", False, causes=LASTING),
+    Row("what never reached the server", True, Outcome.NOT_SENT),
+    Row("what was answered with an error", False, Outcome.PEER_ERROR),
+    Row("what ran out of time", False, Outcome.TIMEOUT),
+    Row("what its caller withdrew", False, Outcome.CANCELLED),
+    Row("what was refused here", False, Outcome.REJECTED),
+    Row("an answer that came and was refused", False, _MAYBE, frozenset({"answer_refused"})),
+    Row("a read", True, _MAYBE, kind=Kind.READ),
+    Row("a tool call that met a lost session, where that is allowed", True, _MAYBE, frozenset({"session_lost"}), Kind.CALL,
+        is_allowed=True),
+    Row("a call of a tool whose hints are trusted", True, _MAYBE, kind=Kind.CALL, is_hinted=True),
+    Row("any other tool call", False, _MAYBE, kind=Kind.CALL),
+    Row("a method that the protocol does not know", False, _MAYBE, kind=Kind.OTHER),
+)  # fmt: skip
+"""Every failed request fits a row. Whatever may have run is sent once more at the most; that is the door's business."""
+
+
+def row_for(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> Row:
+    """The row that decides; `tool` is the server's own entry for the tool that a call names."""
+    kind = Kind.READ if method in READ_ONLY else Kind.CALL if method == "tools/call" else Kind.OTHER
+    hinted, allowed = spec.trust_hints and _says_harmless(tool), spec.replay_on_session_loss
+    return next(
+        row
+        for row in ROWS
+        if (row.outcome is None or row.outcome is failure.outcome)
+        and (row.causes is None or failure.cause in row.causes)
+        and (row.kind is None or row.kind is kind)
+        and (row.is_hinted is None or row.is_hinted == hinted)
+        and (row.is_allowed is None or row.is_allowed == allowed)
+    )
 
 
 def busy_wait(failure: RequestFailed, waited: int) -> float | None:
@@ -44,22 +105,10 @@ def busy_wait(failure: RequestFailed, waited: int) -> float | None:
 
 
 def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> bool:
-    """Whether a request that failed like this may be sent again.
+    """Whether a request that failed like this may be sent again."""
+    return row_for(failure, method, tool, spec).may_go_again
 
-    What was surely not sent always may. What may have run only when the protocol says that the method reads, or the tool says
-    so of itself and the operator trusts its hints, or the operator allows it for lost sessions.
-    """
-    if failure.cause in _LASTING:
-        return False
-    if failure.outcome is Outcome.NOT_SENT:
-        return True
-    if failure.outcome is not Outcome.MAYBE_EXECUTED or failure.cause == "answer_refused":
-        return False
-    if method in READ_ONLY:
-        return True
-    if method != "tools/call":
-        return False
-    if failure.cause == "session_lost" and spec.replay_on_session_loss:
-        return True
+
+def _says_harmless(tool: dict[str, Any] | None) -> bool:
     hints = (tool or {}).get("annotations")
-    return spec.trust_hints and isinstance(hints, dict) and (hints.get("readOnlyHint") or hints.get("idempotentHint")) is True
+    return isinstance(hints, dict) and (hints.get("readOnlyHint") or hints.get("idempotentHint")) is True

@@ -16,6 +16,7 @@ from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.sdk import Handshake
 from mcpvisor.supervisor.spec import ServerSpec, secrets_of
@@ -36,6 +37,11 @@ _NOT_HISTORY: Final = (events.StderrWritten, events.ServerNotified, events.Proce
 """Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
 
 
+def is_kept(event: events.Event) -> bool:
+    """Whether an event belongs to the history of what happened, and is no mere sample or text."""
+    return not isinstance(event, _NOT_HISTORY)
+
+
 class Reporter:
     """Turns what wires, processes, probes and lists tell of one server into events."""
 
@@ -48,7 +54,8 @@ class Reporter:
         """Whatever is told of the server in its own words, or in ours with its own in them, goes through it."""
         self.ring = StderrRing(self._stderr, mask=self.mask)
         """The newest lines of stderr, over all processes of the server."""
-        self.pid: int | None = None
+        self.processes: dict[int, int] = {}
+        """The generation of each running process, by its pid; the newest last."""
         self.last_exit = ""
         self.lacking_limits = ""
         """Which limits do not hold for the newest process, and why; empty where all do."""
@@ -59,6 +66,11 @@ class Reporter:
         self._bus = bus
         self._observer = observer
         self._counts: Counter[str] = Counter()
+
+    @property
+    def pid(self) -> int | None:
+        """The newest process that runs; None while there is none."""
+        return next(reversed(self.processes), None)
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may hold new secrets."""
@@ -76,7 +88,7 @@ class Reporter:
 
     def emit(self, event: events.Event) -> None:
         """Keep an event for `explain` and hand it to everybody."""
-        if not isinstance(event, _NOT_HISTORY):
+        if is_kept(event):
             self.history.append(event)
         self._bus.emit(event)
 
@@ -175,7 +187,7 @@ class Reporter:
 
     def process_started(self, pid: int) -> None:
         """See `ProcessHooks`."""
-        self.pid = pid
+        self.processes[pid] = self.generation
         self.lacking_limits = ""
         self.emit(events.ProcessStarted(at=time.time(), server=self.server, pid=pid, generation=self.generation))
 
@@ -190,7 +202,7 @@ class Reporter:
         self, pid: int, *, exit_code: int | None, signal: int | None, seconds: float, wanted: bool, why: str
     ) -> None:
         """See `ProcessHooks`."""
-        self.pid = None
+        generation = self.processes.pop(pid, self.generation)
         how = f"killed by {_signal_name(signal)}" if signal is not None else f"exited with code {exit_code}"
         self.last_exit = f"killed by the kernel after {seconds:.1f} s: {why}" if why else f"{how} after {seconds:.1f} s"
         self.emit(
@@ -198,7 +210,7 @@ class Reporter:
                 at=time.time(),
                 server=self.server,
                 pid=pid,
-                generation=self.generation,
+                generation=generation,
                 exit_code=exit_code,
                 signal=signal,
                 seconds=seconds,
@@ -209,9 +221,21 @@ class Reporter:
 
     def process_stuck(self, pid: int) -> None:
         """See `ProcessHooks`."""
-        self.pid = None
+        self.processes.pop(pid, None)
         self.last_exit = f"process {pid} hangs in the kernel; it was killed and is not waited for"
         self.emit(events.ProcessStuck(at=time.time(), server=self.server, pid=pid))
+
+    def sampled(self, usage: Usage) -> None:
+        """What its processes use was looked at."""
+        self.emit(
+            events.ProcessesSampled(
+                at=time.time(),
+                server=self.server,
+                processes=usage.processes,
+                resident_bytes=usage.resident_bytes,
+                cpu_seconds=usage.cpu_seconds,
+            )
+        )
 
     def _stderr(self, lines: tuple[str, ...], dropped: int) -> None:
         self._bus.emit(events.StderrWritten(at=time.time(), server=self.server, lines=lines, dropped=dropped))

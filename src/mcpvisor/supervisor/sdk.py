@@ -52,6 +52,10 @@ class UnsupportedVersion(HandshakeRefused):
         self.supported = supported
 
 
+class ForeignVersion(HandshakeRefused):
+    """The peer agreed to the handshake in a protocol version that is not spoken here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
     """What both sides agreed on."""
@@ -98,7 +102,7 @@ async def discover(session: ClientSession) -> Handshake:
 
 
 async def initialize(session: ClientSession) -> Handshake:
-    """Make the handshake of the older era. Raises MCPError for an error answer and HandshakeRefused for nonsense."""
+    """Make the handshake of the older era. Raises MCPError for an error answer, and HandshakeRefused."""
     try:
         await session.initialize()
     except ValidationError as error:
@@ -111,7 +115,7 @@ async def initialize(session: ClientSession) -> Handshake:
             raise
         await _initialize_as(session, offered)
     except RuntimeError as error:  # how the SDK says that the version is none of its own
-        raise HandshakeRefused(f"{error}; known are {', '.join(HANDSHAKE_PROTOCOL_VERSIONS)}") from error
+        raise ForeignVersion(f"{error}; known are {', '.join(HANDSHAKE_PROTOCOL_VERSIONS)}") from error
     return _agreed(session, modern=False)
 
 
@@ -122,7 +126,7 @@ async def _initialize_as(session: ClientSession, version: str) -> None:
     )
     result = await session.send_request(mcp_types.InitializeRequest(params=params), mcp_types.InitializeResult)
     if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        raise HandshakeRefused(f"the server offered {version} and answered {result.protocol_version}")
+        raise ForeignVersion(f"the server offered {version} and answered {result.protocol_version}")
     session.adopt(result)
     await session.send_notification(mcp_types.InitializedNotification())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +11,10 @@ import anyio
 
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.listing import CAPABILITY, METHODS
+from mcpvisor.supervisor.flights import Flights
 from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.probing import Prober
-from mcpvisor.supervisor.restoring import KINDS, Restorer
+from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
@@ -58,24 +57,14 @@ class Session:
         self._lasting = lasting
         self._told_impaired = impaired
         self._level = SessionLevel(lasting.log_level, handshake, self._ask)
-        self._sign = "server/discover" if handshake.modern else "ping"
-        """What a probe asks for."""
-        self._other_sign = _a_list(handshake)
-        """What it asks for next where that is left unanswered; empty once one of the two was answered."""
-        self._prober = Prober(spec.probe, self._probe, self, self._is_busy)
+        self._flights = Flights()
+        self._prober = Prober(spec.probe, self._probe, self, self._flights.is_busy)
         self._impaired: dict[str, str] = {}
-        self._began: dict[int, float] = {}
-        """When each request of a caller that is in flight began, the oldest first."""
-        self._numbers = itertools.count()
-        self._idle = anyio.Event()
 
     @property
     def calls(self) -> int:
         """Requests of callers that are in flight."""
-        return len(self._began)
-
-    def _is_busy(self, since: float) -> bool:
-        return next(iter(self._began.values()), since) < since
+        return len(self._flights)
 
     # Upkeep
 
@@ -92,6 +81,7 @@ class Session:
             tasks.start_soon(self._level.follow)
             tasks.start_soon(self._prober.run)
             tasks.start_soon(self._watch_suspicion)
+            tasks.start_soon(self._watch_silence)
             tasks.start_soon(self._watch_push)
 
     def respecified(self, spec: ServerSpec) -> None:
@@ -101,10 +91,17 @@ class Session:
 
     async def drained(self) -> None:
         """Return once no request of a caller is in flight."""
-        while self.calls:
-            if self._idle.is_set():
-                self._idle = anyio.Event()
-            await self._idle.wait()
+        await self._flights.drained()
+
+    def recheck(self, after: float) -> None:
+        """Probe in so many seconds at the latest."""
+        self._prober.hasten(anyio.current_time() + after)
+
+    async def _watch_silence(self) -> None:
+        """A request that hears nothing is reason enough to ask whether its session is alive."""
+        while True:
+            await self._flights.silent()
+            await self._prober.check()
 
     async def _watch_suspicion(self) -> None:
         """A session in doubt is asked at once, before the next caller meets its loss."""
@@ -145,13 +142,19 @@ class Session:
         log_level: str | None = None,
     ) -> JsonObject:
         """A request of a caller. Raises RequestFailed."""
-        number = next(self._numbers)
-        self._began[number] = anyio.current_time()
+        number = self._flights.begin()
+        heard = partial(self._heard, number)
         try:
             if self._wire.suspect:
                 await self._prober.reassure()
             stamped, headers = self._stamp(method, params, client_capabilities, log_level)
-            result = await self._wire.request(method, stamped, on_progress=on_progress, on_log=on_log, headers=headers)
+            result = await self._wire.request(
+                method,
+                stamped,
+                on_progress=None if on_progress is None else partial(heard, on_progress),
+                on_log=None if on_log is None else partial(heard, on_log),
+                headers=headers,
+            )
         except RequestFailed as failure:
             self.has_served = self.has_served or failure.outcome is Outcome.PEER_ERROR
             raise
@@ -160,9 +163,11 @@ class Session:
             self._prober.answered()
             return result
         finally:
-            del self._began[number]
-            if not self._began:
-                self._idle.set()
+            self._flights.end(number)
+
+    def _heard(self, number: int, sink: ProgressSink, params: JsonObject) -> None:
+        self._flights.heard(number)
+        sink(params)
 
     async def _ask(self, method: str, params: JsonObject | None) -> JsonObject:
         """A request of our own: lists, probes."""
@@ -189,14 +194,25 @@ class Session:
 
     # Probes
 
-    async def _probe(self) -> None:
-        await self._ask(self._sign, None)
+    async def _probe(self, otherwise: bool) -> None:
+        usual = "server/discover" if self.handshake.modern else "ping"
+        try:
+            await self._ask(self._other_question() or usual if otherwise else usual, None)
+        except RequestFailed as failure:
+            if failure.cause == "auth":
+                self._impair("auth", failure.message)
+            raise
+        self._impair("auth", "")
 
-    def probe_answered(self, seconds: float) -> None:
+    def _other_question(self) -> str | None:
+        """A list that the server says it has: what is silent to probes that it does not know may well answer that."""
+        kinds = ("tools", "resources", "prompts")
+        return next((f"{kind}/list" for kind in kinds if kind in self.handshake.capabilities), None)
+
+    def probe_answered(self, seconds: float, slow: str) -> None:
         """See `Verdicts`."""
-        self._other_sign = ""
         self._wire.suspect = False
-        self._impair("probe", "")
+        self._impair("probe", slow)
         self._lasting.probes.probe_answered(seconds)
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
@@ -207,11 +223,4 @@ class Session:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
         else:
-            if self._other_sign:  # some servers leave a ping without an answer, and are as alive as others
-                self._sign, self._other_sign = self._other_sign, self._sign
             self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
-
-
-def _a_list(handshake: sdk.Handshake) -> str:
-    """A request that any server with this handshake answers, and that changes nothing; empty where it offers no list."""
-    return next((METHODS[kind] for kind in KINDS if CAPABILITY[kind] in handshake.capabilities), "")

@@ -98,7 +98,12 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """How a server is brought back; all durations in seconds, `intensity` None turns the window off."""
+    """How a server is brought back; all durations in seconds, `intensity` None turns the window off.
+
+    `success_codes` are exit codes that mean a good end, beside 0; after one of `prevent_codes` the server is not started
+    again, whatever the policy (systemd's SuccessExitStatus and RestartPreventExitStatus). `max_memory` is in bytes: a server
+    whose processes use more is replaced in good order, at most once in `stable_after`; None is no ceiling.
+    """
 
     policy: RestartRule = RestartRule.ALWAYS
     delay: float = 1.0
@@ -106,15 +111,22 @@ class RestartPolicy:
     intensity: Intensity | None = Intensity(ends=5, within=60.0)
     stable_after: float = 60.0
     crash_loop_retry: float = 300.0
+    success_codes: tuple[int, ...] = ()
+    prevent_codes: tuple[int, ...] = ()
+    max_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePolicy:
-    """Liveness probes: every `interval` seconds without traffic, `failures` misses in a row replace the session."""
+    """Liveness probes: every `interval` seconds without traffic, `failures` misses in a row replace the session.
+
+    Three answers in a row that take longer than `slow` seconds are `degraded`.
+    """
 
     interval: float = 30.0
     timeout: float = 5.0
     failures: int = 3
+    slow: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +151,8 @@ class ServerSpec:
     call_max: float = 900.0
     wait_ready: float = 5.0
     drain: float = 30.0
+    overlap: bool = False
+    """Whether a planned restart brings up the next process while the last one serves; two of them run meanwhile."""
     stop: StopGraces = StopGraces()
     concurrency: int = 16
     queue: int = 64

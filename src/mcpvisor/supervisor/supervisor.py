@@ -9,6 +9,7 @@ Usable as a library, in any anyio program::
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -23,25 +24,32 @@ import anyio.abc
 
 from mcpvisor.supervisor.actor import ServerActor, Shared
 from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.clocks import Jump, watch_clocks
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
-from mcpvisor.supervisor.events import Event, GuardianLost
+from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
+from mcpvisor.supervisor.looks import LOOKS, Looks
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
 from mcpvisor.supervisor.opening import Opener
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.process.guardian import Guardian
+from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.store import MemoryStore, Store
 from mcpvisor.supervisor.transports.opening import open_wire
 from mcpvisor.supervisor.usage import sample_usage
 
 PARALLEL_STARTS: Final = 32
+RECHECK_STEP: Final = 0.05
+RECHECK_SECONDS: Final = 5.0
+"""After a jump of the clocks sessions are probed one after another, so far apart, and all within so long."""
 
 
 class Order(StrEnum):
@@ -75,10 +83,13 @@ class Supervisor:
         opener: Opener = open_wire,
         guarded: bool = True,
         subtree: Subtree = NOT_TAKEN,
+        store: Store | None = None,
+        looks: Looks = LOOKS,
     ) -> None:
         """`guarded`: a guardian process ends all servers should this process be killed.
 
-        `subtree`: where servers get control groups of their own, as `take_subtree` returns it.
+        `subtree`: where servers get control groups of their own, as `take_subtree` returns it. `store`: what outlives the
+        process; without one it is kept in memory.
         """
         self.bus = EventBus()
         self.instance = instance or secrets.token_hex(8)
@@ -87,9 +98,10 @@ class Supervisor:
             bus=self.bus,
             observer=observer or NoObserver(),
             opener=opener,
-            starts=StartGate(parallel_starts),
+            starts=StartGate(parallel_starts, random.random),
             instance=self.instance,
             subtree=subtree,
+            store=store or MemoryStore(),
         )
         self._actors: dict[str, ServerActor] = {}
         self._invalid = InvalidEntries(self.bus)
@@ -97,29 +109,45 @@ class Supervisor:
         self._log_level: str | None = None
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._sampling = anyio.CancelScope()
+        self._looking = anyio.CancelScope()
         self._guarded = guarded
+        self._looks = looks
 
     async def __aenter__(self) -> Self:
         if self._guarded:
             await self._stack.enter_async_context(Guardian(self.instance, lost=self._guardian_lost))
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
-        self._tasks.start_soon(self._sample)
+        self._tasks.start_soon(self._look)
         return self
 
     def _guardian_lost(self) -> None:
         self.bus.emit(GuardianLost(at=time.time()))
 
-    async def _sample(self) -> None:
-        with self._sampling:
-            await sample_usage(self.bus, self.instance, self._running)
+    async def _look(self) -> None:
+        with self._looking:
+            async with anyio.create_task_group() as tasks:
+                clocks = partial(watch_clocks, self._looks.clocks, self._clock_jumped, interval=self._looks.clock_interval)
+                tasks.start_soon(clocks)
+                await sample_usage(self.instance, self._running, self._sampled, interval=self._looks.usage_interval)
+
+    def _clock_jumped(self, jump: Jump) -> None:
+        """One event, and one look at every session, spread over a while: what slept with us may be gone."""
+        self.bus.emit(ClockJumped(at=time.time(), seconds=jump.seconds, asleep=jump.asleep))
+        step = min(RECHECK_STEP, RECHECK_SECONDS / max(1, len(self._actors)))
+        for number, actor in enumerate(self._actors.values()):
+            actor.recheck(number * step)
+
+    def _sampled(self, marker: Marker, usage: Usage) -> None:
+        actor = self._actors.get(marker.server)
+        if actor is not None:
+            actor.sampled(marker.generation, usage)
 
     def _running(self) -> dict[Marker, int]:
         reporters = [actor.reporter for actor in self._actors.values()]
         return {
-            Marker(self.instance, reporter.server, reporter.generation): reporter.pid
+            Marker(self.instance, reporter.server, generation): pid
             for reporter in reporters
-            if reporter.pid is not None
+            for pid, generation in reporter.processes.items()
         }
 
     async def __aexit__(
@@ -127,7 +155,7 @@ class Supervisor:
     ) -> bool | None:
         with anyio.CancelScope(shield=True):
             await self.close()
-        self._sampling.cancel()
+        self._looking.cancel()
         try:
             return await self._stack.__aexit__(kind, value, tb)
         except BaseExceptionGroup as group:

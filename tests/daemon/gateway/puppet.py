@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from mcpvisor.daemon.gateway.gateway import Gateway
+from mcpvisor.daemon.gateway.keeper import SessionKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits, GatewaySettings
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.errors import UnknownServer
@@ -150,6 +151,8 @@ def gateway(
     *,
     observer: Counted | None = None,
     limits: GatewayLimits | None = None,
+    keeper: SessionKeeper | None = None,
+    applied: anyio.Event | None = None,
     **settings: Any,
 ) -> Gateway:
     """A gateway on a free port, open unless the test says otherwise."""
@@ -162,6 +165,8 @@ def gateway(
         instance=INSTANCE,
         health=lambda path, verbose: (200, f"{path} verbose" if verbose else path),
         observer=observer,
+        keeper=keeper,
+        applied=applied,
     )
 
 

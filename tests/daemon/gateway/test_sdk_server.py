@@ -7,17 +7,20 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 from mcp.server import _streamable_http_modern
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner, serve_connection
 from mcp.server.session import ServerSession
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from mcp_types.jsonrpc import ErrorData
 
 from mcpvisor.daemon.gateway.frames import frame
-from mcpvisor.daemon.gateway.sdk_server import SessionTransport
+from mcpvisor.daemon.gateway.sdk_server import NAME_LENGTH, SessionTransport, read_settled, settled_by
 
 TRANSPORT = StreamableHTTPServerTransport
 
@@ -32,6 +35,8 @@ READ: dict[Callable[..., Any], str] = {
     _streamable_http_modern.handle_modern_request: "cde3cb6094dd",
     serve_connection: "728a05dc853c",
     ServerRunner._on_request: "cb7dea37a3cb",
+    ServerRunner._on_notify: "68a1b4179ebd",
+    ServerRunner._negotiate_initialize: "1890b616f10a",
     Connection.for_loop: "09aab919278b",
     ServerSession.__init__: "6d8e4a7dae65",
 }
@@ -52,6 +57,47 @@ def test_a_transport_has_what_is_touched():
     assert transport._read_stream_writer is None
     assert transport.idle_scope is None
     assert GET_STREAM_KEY == "_GET_stream"
+
+
+def connection() -> Connection:
+    read, write = anyio.create_memory_object_stream[Any](0)
+    dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(write, read)
+    read.close()
+    write.close()
+    return Connection.for_loop(dispatcher, session_id="id")
+
+
+def test_what_a_handshake_has_settled():
+    """What is written down of a handshake puts another connection where the first one was, the client's name cut to size."""
+    said = {
+        "protocolVersion": "2099-01-01",
+        "capabilities": {"roots": {"listChanged": True}, "elicitation": {}},
+        "clientInfo": {"name": "n" * 1000, "version": "1", "icons": [{"src": "data:," + "x" * 1000}]},
+    }
+    first, second = connection(), connection()
+    before = settled_by(first)
+    first.client_params, first.protocol_version = ServerRunner._negotiate_initialize(said)
+    settled = settled_by(first)
+    assert settled is not None
+    second.client_params = read_settled(settled)
+
+    assert before is None
+    assert settled == {
+        "protocolVersion": first.protocol_version,
+        "capabilities": said["capabilities"],
+        "clientInfo": {"name": "n" * NAME_LENGTH, "version": "1"},
+    }
+    assert second.client_capabilities == first.client_capabilities
+    assert second.initialize_accepted
+
+
+@pytest.mark.parametrize("spoiled", [{"protocolVersion": "2026-07-28"}, {"protocolVersion": None}, {"capabilities": []}])
+def test_what_is_no_good_any_more(spoiled: dict[str, Any]):
+    """What is not what a handshake settles, or settles another era, is not gone on with."""
+    good = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "n", "version": "1"}}
+
+    assert read_settled(good) is not None
+    assert read_settled({**good, **spoiled}) is None
 
 
 def test_frames():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from mcpvisor.daemon.config.durations import INTENSITY_EXPECTED, intensity
+from mcpvisor.daemon.config.durations import INTENSITY_EXPECTED, SIZE_EXPECTED, intensity, size
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.spec import ProbePolicy, ResourceLimits, RestartPolicy, StopGraces, ToolView
 
+CODES_EXPECTED: Final = "a list of exit codes, each from 0 to 255"
+CEILING_EXPECTED: Final = f'{SIZE_EXPECTED}, of at least 1MiB, or "off"'
+
 
 def read_restart(entry: TableReader) -> RestartPolicy:
-    """`restart = { policy, delay, max_delay, intensity, stable_after, crash_loop_retry }`."""
+    """`restart = { policy, delay, max_delay, intensity, stable_after, crash_loop_retry, ... }`."""
     default = RestartPolicy()
     table = entry.table("restart")
     if table is None:
@@ -22,6 +25,9 @@ def read_restart(entry: TableReader) -> RestartPolicy:
         intensity=table.converted("intensity", default.intensity, intensity, INTENSITY_EXPECTED),
         stable_after=table.seconds("stable_after", default.stable_after),
         crash_loop_retry=table.seconds("crash_loop_retry", default.crash_loop_retry, positive=True),
+        success_codes=table.converted("success_codes", default.success_codes, _exit_codes, CODES_EXPECTED),
+        prevent_codes=table.converted("prevent_codes", default.prevent_codes, _exit_codes, CODES_EXPECTED),
+        max_memory=table.converted("max_memory", default.max_memory, _ceiling, CEILING_EXPECTED),
     )
     table.finish()
     item = table.item("max_delay") or table.item("delay")
@@ -30,8 +36,27 @@ def read_restart(entry: TableReader) -> RestartPolicy:
     return policy
 
 
+def _ceiling(value: Any) -> int | None:
+    if value == "off":
+        return None
+    if (found := size(value)) < 1024 * 1024:
+        raise ValueError("less than any server needs")
+    return found
+
+
+def _exit_codes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise ValueError("no list")  # noqa: TRY004 - the promise is one error for any bad value
+    codes: list[int] = []
+    for code in value:
+        if isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255:
+            raise ValueError("not an exit code in it")
+        codes.append(code)
+    return tuple(codes)
+
+
 def read_probe(entry: TableReader) -> ProbePolicy:
-    """`probe = { interval, timeout, failures }`."""
+    """`probe = { interval, timeout, failures, slow }`."""
     default = ProbePolicy()
     table = entry.table("probe")
     if table is None:
@@ -40,6 +65,7 @@ def read_probe(entry: TableReader) -> ProbePolicy:
         interval=table.seconds("interval", default.interval, positive=True),
         timeout=table.seconds("timeout", default.timeout, positive=True),
         failures=table.integer("failures", default.failures, least=1),
+        slow=table.seconds("slow", default.slow, positive=True),
     )
     table.finish()
     return policy

@@ -79,6 +79,7 @@ def read_entry(entry: TableReader, document: Document, path: KeyPath, *, shown_n
         call_max=entry.seconds("call_max", default.call_max, positive=True),
         wait_ready=entry.seconds("wait_ready", default.wait_ready),
         drain=entry.seconds("drain", default.drain),
+        overlap=entry.flag("overlap", default.overlap),
         stop=read_stop(entry),
         concurrency=entry.integer("concurrency", default.concurrency, least=1),
         queue=entry.integer("queue", default.queue, least=0),

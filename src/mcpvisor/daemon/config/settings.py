@@ -103,6 +103,8 @@ class GatewaySettings(_Section):
     hosts: Texts = ()
     origins: Texts = ()
     first_list_wait: Seconds = 5.0
+    drain_notice: Seconds = 5.0
+    """How long a stop still serves all that comes, where somebody asks `/readyz`."""
 
 
 class ControlSettings(_Section):

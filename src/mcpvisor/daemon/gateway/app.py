@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -23,16 +23,25 @@ PROBES: Final = frozenset({"/livez", "/readyz", "/healthz"})
 class GatewayApp:
     """The ASGI app behind the guard."""
 
-    def __init__(self, endpoint_of: Callable[[str | None], Endpoint | None], sessions: Sessions, health: Health) -> None:
+    def __init__(
+        self,
+        endpoint_of: Callable[[str | None], Endpoint | None],
+        sessions: Sessions,
+        health: Health,
+        until_applied: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`until_applied` returns once it is known which servers there are; probes do not wait for it."""
         self._endpoint_of = endpoint_of
         self._sessions = sessions
         self._health = health
+        self._until_applied = until_applied
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if path in PROBES:
             await self._probe(path, scope, receive, send)
             return
+        await self._until_applied()
         endpoint = None
         if path == MCP_PATH:
             endpoint = self._endpoint_of(None)

@@ -18,7 +18,7 @@ View = str | None
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a server's shelves were made from; both parts are frozen, so that identity tells a change."""
+    """What a server's shelves were made from; both parts are frozen, so that the same ones mean no change."""
 
     offer: Offer
     tools: ToolView
@@ -35,8 +35,12 @@ class Catalogs:
         self._generations: defaultdict[tuple[View, CatalogKind], int] = defaultdict(int)
         self._untold: defaultdict[View, set[CatalogKind]] = defaultdict(set)
         self._epoch = secrets.token_hex(4)
+        self.settle()
+
+    def settle(self) -> None:
+        """Take in what the servers offer now, of which nobody is told: there is no client yet who has seen anything else."""
         self.refresh()
-        self._untold.clear()  # there is no client yet who has seen anything else
+        self._untold.clear()
 
     def refresh(self) -> None:
         """Take in what the servers offer now."""
@@ -47,9 +51,11 @@ class Catalogs:
         for name in names:
             door = self._doors.connection(name)
             offer, tools = door.offer, door.spec.tools
-            source = self._sources.get(name)
-            if source is None or source.offer is not offer or source.tools != tools:
-                self._sources[name] = _Source(offer, tools)
+            former = self._sources.get(name)
+            if former is not None and former.offer is offer and former.tools == tools:
+                continue
+            self._sources[name] = now = _Source(offer, tools)
+            if now != former:  # a server that came back with what it offered before costs no new shelf
                 self._shelves[name] = shelve(name, offer, tools, alone=False)
                 changed.add(name)
         if changed:

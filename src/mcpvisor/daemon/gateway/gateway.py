@@ -11,11 +11,13 @@ from typing import Self
 import anyio
 
 from mcpvisor.daemon.gateway.app import GatewayApp, Health
+from mcpvisor.daemon.gateway.book import Book
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.endpoint import Endpoint
 from mcpvisor.daemon.gateway.guard import Guard
 from mcpvisor.daemon.gateway.in_flight import InFlight
+from mcpvisor.daemon.gateway.keeper import MemoryKeeper, SessionKeeper
 from mcpvisor.daemon.gateway.listeners import CUT_SECONDS, Listener, WebServer, open_listeners
 from mcpvisor.daemon.gateway.loops import LoopCheck
 from mcpvisor.daemon.gateway.notices import Notices
@@ -44,12 +46,20 @@ class Gateway:
         instance: str,
         health: Health,
         observer: GatewayObserver | None = None,
+        keeper: SessionKeeper | None = None,
+        applied: anyio.Event | None = None,
     ) -> None:
+        """`keeper` is what sessions outlive the daemon in; `applied` is set once the servers are those of the configuration.
+
+        Until then MCP requests wait: to a gateway without servers every name is unknown.
+        """
         self._doors = doors
         self._settings = settings
         self._instance = instance
         self._health = health
         self._observer = observer if observer is not None else NoGatewayObserver()
+        self._keeper = keeper if keeper is not None else MemoryKeeper()
+        self._applied = applied
         self._catalogs = Catalogs(doors)
         self._taps = LogTaps()
         self._endpoints: dict[View, Endpoint] = {}
@@ -95,10 +105,13 @@ class Gateway:
         self._listeners = open_listeners(self._settings.listen)
         try:
             async with anyio.create_task_group() as tasks:
-                self._sessions = sessions = Sessions(tasks, self._settings.limits, self._observer, self._doors.want_log_level)
+                limits = self._settings.limits
+                book = Book(self._keeper, limits)
+                self._sessions = sessions = Sessions(tasks, limits, self._observer, self._doors.want_log_level, book)
+                tasks.start_soon(sessions.write_uses)
                 notices = Notices(self._doors.bus, self._catalogs, self._endpoints, sessions, self._taps)
                 tasks.start_soon(notices.run, self._server_removed)
-                web = WebServer(self._app(admission, sessions), self._settings.limits, self._refused)
+                web = WebServer(self._app(admission, sessions), limits, self._refused)
                 async with anyio.create_task_group() as serving:
                     serving.start_soon(web.run_on, self._listeners)
                     try:
@@ -119,7 +132,7 @@ class Gateway:
         return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=group_id())
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
-        app = GatewayApp(self._endpoint, sessions, self._health)
+        app = GatewayApp(self._endpoint, sessions, self._health, self._until_applied)
         self._in_flight = InFlight(LoopCheck(app, hop_mark(self._instance)))
         return Guard(
             self._in_flight,
@@ -129,6 +142,14 @@ class Gateway:
             limits=self._settings.limits,
             refused=self._refused,
         )
+
+    async def _until_applied(self) -> None:
+        """Return once the servers are known; what they are then known to offer is no news to anybody."""
+        if self._applied is not None:
+            await self._applied.wait()
+        if self._applied is not None:  # else another request, which waited as well, was first
+            self._applied = None
+            self._catalogs.settle()
 
     def _endpoint(self, view: View) -> Endpoint | None:
         """The endpoint of a view, made when it is first asked for; None where no server has that name."""
@@ -147,14 +168,19 @@ class Gateway:
         return endpoint
 
     async def _server_removed(self, server: str) -> None:
-        """Close the endpoint of a server that is gone; one of that name that came back meanwhile keeps it."""
-        if server in self._doors.names():
+        """Close the endpoint of a server that is gone; one of that name that came back meanwhile keeps it.
+
+        Where the daemon stops, all servers go and no session is over for that.
+        """
+        assert self._sessions is not None  # notices run inside the task group of the sessions
+        assert self._in_flight is not None
+        if server in self._doors.names() or self._in_flight.is_draining:
             return
+        self._sessions.forget_view(server)
         endpoint = self._endpoints.pop(server, None)
         if endpoint is None:
             return
         endpoint.end_streams()
-        assert self._sessions is not None  # notices run inside the task group of the sessions
         for session in self._sessions.on(server):
             await self._sessions.end(session)
         self._catalogs.drop(server)

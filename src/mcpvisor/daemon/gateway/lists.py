@@ -14,6 +14,7 @@ from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.pages import BadCursor, page, shown
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.offer import NOTHING
 
 JsonObject = dict[str, Any]
 
@@ -63,7 +64,9 @@ class Lists:
     async def _wait_for_servers(self, caller: Caller) -> None:
         """Many clients list once, at their start: that list should be whole. Later ones never wait.
 
-        The era without sessions has no first list; there each server is waited for while it is that new to us.
+        A server of which an earlier run knows what it offers is not waited for: that is shown, marked stale, and where the
+        server has something else meanwhile, clients are told that the list differs. The era without sessions has no first
+        list; there each server is waited for while it is that new to us.
         """
         session = caller.session
         if session is not None and session.has_listed:
@@ -76,8 +79,10 @@ class Lists:
             since = now if session is not None else first_seen[name]
             with anyio.CancelScope(deadline=since + self._first_list_wait):
                 try:
-                    await self._doors.connection(name).first_try.wait()
+                    door = self._doors.connection(name)
                 except UnknownServer:
                     continue
+                if door.offer is NOTHING:
+                    await door.first_try.wait()
         if session is not None:
             session.has_listed = True

@@ -1,8 +1,8 @@
 """Owns every touch on parts of the SDK's server that are provisional or private; its contract test fails when they move.
 
-What is used: `Server.middleware`, `handle_modern_request`, and of the per-session transport its streams and the two methods
-that answer POST and GET. Both are answered here where the request is plain; whatever is odd about it goes to the SDK, so
-that every refusal is the SDK's own.
+What is used: `Server.middleware`, `handle_modern_request`, the `Connection` in which the handshake leaves what it settled, and
+of the per-session transport its streams and the two methods that answer POST and GET. Both are answered here where the request
+is plain; whatever is odd about it goes to the SDK, so that every refusal is the SDK's own.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     DEFAULT_NEGOTIATED_VERSION,
+    InitializeRequestParams,
     JSONRPCNotification,
     JSONRPCRequest,
 )
@@ -59,6 +60,9 @@ VERSION_HEADER: Final = b"mcp-protocol-version"
 
 JSON_WITHIN: Final = 5.0
 """Seconds in which an answer that nothing precedes is sent as JSON; later ones become an event stream with pings."""
+
+NAME_LENGTH: Final = 256
+"""Characters that are kept of a client's name, and of its version."""
 
 PING_INTERVAL: Final = 15.0
 CUT_WRITE_SECONDS: Final = 0.2
@@ -123,19 +127,47 @@ async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send
         await refuse(send, 500, "the answer cannot be written", code=INTERNAL_ERROR, id=request_id(scope))
 
 
+def settled_by(connection: Connection) -> JsonObject | None:
+    """What the handshake of a session has settled, as far as it is ever asked for again; None where it was not accepted."""
+    said = connection.client_params
+    if said is None:
+        return None
+    return {
+        "protocolVersion": connection.protocol_version,
+        "capabilities": said.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
+        "clientInfo": {"name": said.client_info.name[:NAME_LENGTH], "version": said.client_info.version[:NAME_LENGTH]},
+    }
+
+
+def read_settled(settled: JsonObject) -> InitializeRequestParams | None:
+    """What `settled_by` has written down; None where it is no good any more, and the client has to initialise anew."""
+    try:
+        said = InitializeRequestParams.model_validate(settled, by_name=False)
+    except ValidationError:
+        return None
+    return said if said.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else None
+
+
 async def serve_session(
     server: Server[Any],
     transport: SessionTransport,
+    settled: InitializeRequestParams | None = None,
     *,
     task_status: anyio.abc.TaskStatus[Connection] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve one session of the handshake era until it is terminated or idle for too long."""
+    """Serve one session of the handshake era until it is terminated or idle for too long.
+
+    With `settled` it begins after a handshake of an earlier run: no `initialize` comes in it.
+    """
     async with transport.connect() as (read_stream, write_stream):
         # `initialize` is answered before the next message is read: a client may send both at once.
         dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(
             read_stream, write_stream, inline_methods=frozenset({"initialize"})
         )
         connection = Connection.for_loop(dispatcher, session_id=transport.mcp_session_id)
+        if settled is not None:
+            connection.client_params, connection.protocol_version = settled, settled.protocol_version
+            connection.initialized.set()
         task_status.started(connection)
         with transport.idle_scope or anyio.CancelScope():
             await serve_connection(server, dispatcher, connection=connection, lifespan_state={})

@@ -36,6 +36,11 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 MAX_VERSION: Final = 64
 """Characters of a protocol version."""
 
+HTTP_OK: Final = 200
+
+_OF_NO_SESSION: Final = frozenset({"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+"""Methods in whose answers no other session is spoken of than that with the server; all that a probe asks for is among them."""
+
 DELETE_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 1.0
 """How long a stream that has brought its answer may take to end, before its connection is closed instead of kept."""
@@ -109,7 +114,7 @@ class HttpWire(PostingWire):
             if failure.cause == Meaning.AUTH:
                 self.doubt()  # a probe tells whether all of the credentials are refused, or this request is
             if session is not None and failure.outcome is Outcome.PEER_ERROR and asks_for_session(failure.message):
-                raise self._weighed(failure, method, session) from failure
+                self._weigh(failure, method, session)
             raise
         finally:
             if self.end is not None and not self.in_flight:
@@ -155,13 +160,15 @@ class HttpWire(PostingWire):
                     return
 
     async def _delete(self, named: Mapping[str, str]) -> bool:
-        """End a session; False when the server could not be reached."""
+        """End a session; False when the server could not be reached, or broke off without a word."""
         try:
             async with await self._endpoint.open("DELETE", b"", named, repeatable=True) as response:
                 await response.error_body()
         except DialFailed:
             return False
-        except (ConnectionBroken, ResponseRefused, RedirectRefused):
+        except ConnectionBroken as broken:
+            return broken.answered
+        except (ResponseRefused, RedirectRefused):
             pass  # a session that cannot be ended in order runs out at the server
         return True
 
@@ -262,18 +269,18 @@ class HttpWire(PostingWire):
             detail = verdict.failure.message if verdict.failure else "the session is gone"
             self.finish(WireEnd(cause="session_lost", detail=detail))
 
-    def _weighed(self, failure: RequestFailed, method: str, session: str) -> RequestFailed:
-        """What an error under the id of a request means, whose words are those of a lost session.
+    def _weigh(self, failure: RequestFailed, method: str, session: str) -> None:
+        """Judge an error under the id of a request, whose words are those of a lost session. Raises RequestFailed if it is one.
 
-        A tool may well speak of sessions of its own, so that such an error only makes a probe necessary; a ping does not.
+        A tool may well speak of sessions of its own, so that such an error only makes a probe necessary.
         """
-        if method != "ping":
+        if method not in _OF_NO_SESSION:
             self.doubt()
-            return failure
+            return
         data = failure.data if isinstance(failure.data, dict) else {}
-        lost = session_lost(data.get("http_status", 200))
+        lost = session_lost(data.get("http_status", HTTP_OK))
         self._note_loss(Verdict(Meaning.SESSION_LOST, lost), session)
-        return lost
+        raise lost from failure
 
     async def _pump(self) -> None:
         async with anyio.create_task_group() as tasks:

@@ -31,6 +31,9 @@ from mcpvisor.supervisor.transports.exchange import (
 CANCEL_SECONDS: Final = 1.0
 """How long the notice of a cancellation may take to be written."""
 
+CANCEL_WAIT: Final = 0.1
+"""How long whoever ran out of time waits for that; a server that does not take it holds nobody up."""
+
 MAX_PEER_REQUESTS: Final = 32
 """Requests of the server that are answered at one time; more are refused."""
 
@@ -46,7 +49,7 @@ class WireEnd:
     """Why a wire is at its end. `cause` is of a closed set, `detail` is one sentence for people.
 
     Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`, `tls`, `redirect`,
-    `no_such_program`, `permission`, `bad_cwd`, `protocol`, `no_answer`, `start_timeout`, `closed` (by us).
+    `no_such_program`, `permission`, `bad_cwd`, `protocol`, `version_mismatch`, `no_answer`, `start_timeout`, `closed` (by us).
     """
 
     cause: str
@@ -116,9 +119,11 @@ class Wire(ABC):
         try:
             return await self._carry(pending, message, headers or {})
         except anyio.get_cancelled_exc_class():
-            if cancellable and not pending.done.is_set():
-                with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
-                    await self._cancel(pending)
+            if cancellable and not pending.done.is_set() and self._tasks is not None:
+                told = anyio.Event()
+                self._tasks.start_soon(self._tell_cancelled, pending, told)
+                with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_WAIT):
+                    await told.wait()
             raise
         finally:
             self._exchange.close(pending)
@@ -137,6 +142,11 @@ class Wire(ABC):
             self.suspect = True
             suspicion, self.suspicion = self.suspicion, anyio.Event()
             suspicion.set()
+
+    async def _tell_cancelled(self, pending: Pending, told: anyio.Event) -> None:
+        with anyio.move_on_after(CANCEL_SECONDS):
+            await self._cancel(pending)
+        told.set()
 
     @property
     def push(self) -> str:

@@ -1,0 +1,68 @@
+"""Owns what follows the end of a generation, by its cause and its exit code: one pure table of reactions."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from mcpvisor.supervisor.lifecycle_messages import Ended
+from mcpvisor.supervisor.spec import RestartPolicy, RestartRule
+
+
+class Reaction(StrEnum):
+    """What an end leads to."""
+
+    ANOTHER_WAY = "another_way"
+    """The server answered, if only by its end, that it is to be spoken to otherwise: no failure, and no reason to wait."""
+    MEND = "mend"
+    """Nothing but an edit or a change of the machine mends it: `failed`, with a slow try."""
+    CREDENTIALS = "credentials"
+    """Other credentials mend it: `auth_required`, with a slow try."""
+    DONE = "done"
+    """It ended well, and its policy leaves it at that: `stopped`."""
+    GIVE_UP = "give_up"
+    """It failed, and its policy does not start it again: `failed`, without a next try."""
+    RETRY = "retry"
+    """`backoff`, or `crash_loop` after too many."""
+
+
+COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
+"""Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""
+
+_BY_CAUSE: Final = {
+    "era_probe": Reaction.ANOTHER_WAY,
+    "other_transport": Reaction.ANOTHER_WAY,
+    "no_such_program": Reaction.MEND,
+    "permission": Reaction.MEND,
+    "bad_cwd": Reaction.MEND,
+    "tls": Reaction.MEND,
+    "redirect": Reaction.MEND,
+    "version_mismatch": Reaction.MEND,
+    "auth": Reaction.CREDENTIALS,
+}
+"""Causes that are above every policy."""
+
+
+def reaction_to(end: Ended, policy: RestartPolicy) -> Reaction:
+    """What is done after an end."""
+    if (known := _BY_CAUSE.get(end.cause)) is not None:
+        return known
+    ended_well = end.cause == "process_exited" and end.exit_code is not None and end.exit_code in (0, *policy.success_codes)
+    if _is_prevented(end, policy):
+        return Reaction.DONE if ended_well else Reaction.GIVE_UP
+    if policy.policy is RestartRule.NEVER or (policy.policy is RestartRule.ON_FAILURE and ended_well):
+        return Reaction.DONE if ended_well else Reaction.GIVE_UP
+    return Reaction.RETRY
+
+
+def reason_of(end: Ended, reaction: Reaction, policy: RestartPolicy) -> str:
+    """Why the server is where the reaction puts it, for people."""
+    if reaction in (Reaction.DONE, Reaction.GIVE_UP) and _is_prevented(end, policy):
+        return f"{end.detail}, after which it is not to be started again (restart.prevent_codes)"
+    if reaction in (Reaction.DONE, Reaction.GIVE_UP):
+        return f"{end.detail}; its restart policy is {policy.policy.value}"
+    return end.detail
+
+
+def _is_prevented(end: Ended, policy: RestartPolicy) -> bool:
+    return end.cause == "process_exited" and end.exit_code in policy.prevent_codes

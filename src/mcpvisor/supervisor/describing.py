@@ -1,0 +1,67 @@
+"""Owns how one server is described from outside: its parts in, one value out."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+
+from mcpvisor.supervisor.connection import Connection
+from mcpvisor.supervisor.generation import Generation
+from mcpvisor.supervisor.lifecycle import Lifecycle
+from mcpvisor.supervisor.reporting import Reporter
+from mcpvisor.supervisor.states import BOUNDED
+from mcpvisor.supervisor.status import ServerStatus
+
+
+def describe(
+    cycle: Lifecycle,
+    connection: Connection,
+    reporter: Reporter,
+    generation: Generation | None,
+    *,
+    since: float,
+    wanted_by: str,
+    wanted_at: float | None,
+) -> ServerStatus:
+    """The server as it is now; `generation` is the one that serves, or that is on its way up."""
+    spec, offer = cycle.spec, connection.offer
+    handshake = generation.handshake if generation else None
+    return ServerStatus(
+        name=spec.name,
+        state=cycle.state,
+        reason=cycle.reason,
+        since=since,
+        transport=spec.transport,
+        era=connection.era,
+        protocol_version=handshake.protocol_version if handshake else None,
+        implementation=reporter.implementation(offer.server_info),
+        pid=reporter.pid,
+        generation=cycle.generation,
+        restarts=cycle.restarts,
+        deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
+        next_attempt=_wall(cycle.next_attempt),
+        required=spec.required,
+        wanted=cycle.wanted.value,
+        wanted_by=wanted_by,
+        wanted_at=wanted_at,
+        in_flight=connection.admission.running,
+        queued=connection.admission.queued,
+        tools=len(offer.tools),
+        resources=len(offer.resources),
+        resource_templates=len(offer.resource_templates),
+        prompts=len(offer.prompts),
+        stale=connection.stale,
+        last_exit=reporter.last_exit,
+        limits_not_enforced=reporter.lacking_limits,
+        handshake_seconds=generation.handshake_seconds if generation else None,
+        push=generation.push if generation else "",
+        push_reason=reporter.quoted(generation.push_reason) if generation else "",
+        origin=spec.origin,
+        shown_name=spec.shown_name,
+    )
+
+
+def _wall(at: float | None) -> float | None:
+    """A monotonic time as wall-clock time."""
+    return None if at is None else time.time() + at - anyio.current_time()

@@ -1,0 +1,52 @@
+"""Owns the further generation that is brought up while another serves: how far it is, and when it is tried again.
+
+The one that serves stays in service until this one is ready; a try that fails changes nothing but the reason that is shown.
+"""
+
+from __future__ import annotations
+
+from mcpvisor.supervisor.lifecycle_messages import Ended, Launched, Negotiated, Opened
+from mcpvisor.supervisor.states import State
+
+
+class Replacement:
+    """The generation that is to take over. Times are monotonic seconds."""
+
+    def __init__(self, cause: str, reason: str) -> None:
+        self.cause = cause
+        """Why it is wanted: of `ServerRestarted`'s closed set."""
+        self.reason = reason
+        self.generation: int | None = None
+        """Its number while it is on its way up; None between tries."""
+        self.phase = State.STARTING
+        """The state that the server would be in if nothing else served."""
+        self.deadline: float | None = None
+        """When its start times out or, between tries, when the next one is due."""
+        self.trouble = ""
+        """Why the last try did not come up; empty before one has failed."""
+        self.negotiated_at: float | None = None
+        self.is_due = False
+        """Whether the next try waits for nothing but the end of what is left of a former one."""
+
+    def begun(self, generation: int) -> None:
+        """A try is under way."""
+        self.generation, self.phase, self.deadline, self.negotiated_at = generation, State.STARTING, None, None
+
+    def came_along(self, event: Launched | Opened | Negotiated, budget: float, now: float) -> None:
+        """The generation has come a step further; `budget` is how long the next step may take."""
+        if isinstance(event, Opened):
+            self.phase = State.NEGOTIATING
+            return
+        self.deadline = now + budget
+        if isinstance(event, Negotiated):
+            self.phase, self.negotiated_at = State.RESTORING, now
+
+    def failed(self, end: Ended, retry_at: float | None) -> None:
+        """The try is over, and another one is due at that time; never where None."""
+        self.generation, self.deadline = None, retry_at
+        self.trouble = f"{self.reason}, but the next session did not come up ({end.detail}); the former one serves on"
+
+    @property
+    def shown(self) -> str:
+        """What is shown as the reason beside what else there is to say."""
+        return self.trouble or f"{self.reason}; the next session is being opened"
