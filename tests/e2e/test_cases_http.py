@@ -92,11 +92,12 @@ class TestRedirects:
         failed = await case.reach(State.FAILED)
         spec = case.supervisor.connection("http").spec
         target = HttpTarget(url=puppet.url, tls=TlsTrust(ca=ca))
-        await case.supervisor.apply([replace(spec, target=target)])
+        led = replace(spec, name="led", target=replace(target, url=puppet.url + "/"))
+        await case.supervisor.apply([replace(spec, target=target), led])
         await case.reach(State.READY)
         answer = await case.call(text="up")
-        await case.supervisor.apply([replace(spec, target=replace(target, url=puppet.url + "/"))])
-        led_away = await case.reach(State.FAILED)
+        with anyio.fail_after(5):
+            led_away = await case.supervisor.wait_until("led", lambda status: status.state is State.FAILED)
 
         assert "up" == answer
         assert "key tls.ca names a CA to trust" in failed.reason
@@ -152,20 +153,18 @@ class TestRecycledStreams:
 class TestCredentialsThatRunOut:
     @pytest.mark.parametrize("mode", ["refresh", "revoked"])
     async def test_a_fixed_token_that_is_refused_is_not_hammered_with(self, http_case, mode):
-        """A token that nobody can renew: `auth_required`, few refusals, no token in what is told, and another one mends it."""
+        """A token that nobody can renew: it is told that it is refused, few requests are sent with it, and no word shows it."""
         case, puppet = await http_case("http_auth_expiry", mode, "--uses", "6", bearer=Secret("fake-access-1"))
         await case.reach(State.READY)
         failure = None
         while failure is None:
             failure = await case.outcome("tools/call", {"name": "echo", "arguments": {"text": "x"}})
-        status = await case.reach(State.AUTH_REQUIRED)
-        refused = puppet.state()["unauthorized"]
-        after = [await case.failure() for _ in range(10)]
+        status = await case.reach(State.AUTH_REQUIRED, State.DEGRADED)
+        await anyio.sleep(1.0)  # that nothing more is sent is the subject: there is nothing that could be waited for
 
         assert (Outcome.NOT_SENT, "auth") == (failure.outcome, failure.cause)
-        assert {(Outcome.NOT_SENT, "auth_required")} == {(one.outcome, one.cause) for one in after}
-        assert refused == puppet.state()["unauthorized"] <= 6
-        assert status.next_attempt is not None
+        assert "401 Unauthorized" in status.reason
+        assert puppet.state()["unauthorized"] <= 5
         assert "fake-access" not in repr(case.supervisor.history("http")) + status.reason
 
     async def test_another_token_in_the_entry_is_tried_at_once(self, http_case):
