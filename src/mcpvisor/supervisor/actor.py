@@ -13,6 +13,8 @@ import anyio.abc
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
+from mcpvisor.supervisor.auth.server_credentials import ServerCredentials
+from mcpvisor.supervisor.auth.sources import Sources
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.generation import Generation, Means
@@ -30,6 +32,7 @@ from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_b
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.store import Store
 
 BY_CONFIG: Final = "config"
 BY_POLICY: Final = "its restart policy"
@@ -45,6 +48,7 @@ class Shared:
     starts: StartGate
     instance: str
     subtree: Subtree
+    store: Store
 
 
 class ServerActor:
@@ -59,6 +63,8 @@ class ServerActor:
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
         self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
+        sources = Sources(shared.store, shared.instance, self.reporter.mask)
+        self._credentials = ServerCredentials(spec, self.reporter, sources)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
@@ -84,6 +90,7 @@ class ServerActor:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self.reporter.added(self.spec)
+            tasks.start_soon(self._credentials.run)
             if not self._removed:
                 self._want_by_spec()
             early, self._early = self._early, []
@@ -95,6 +102,7 @@ class ServerActor:
                     await self._woken.wait()
                 if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
                     self._handle(told.TimePassed(self.reporter.ring.last_write))
+            self._credentials.stop()
         self.reporter.removed()
 
     # Orders: each only edits what is wanted
@@ -105,11 +113,15 @@ class ServerActor:
         if change.change is Change.KEEP:
             return change
         enabled_changed = spec.enabled != self.spec.enabled
+        is_told_otherwise = spec.target != self.spec.target
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
+        self._credentials.respecified(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
+        if change.change is Change.UPDATE and is_told_otherwise:
+            self._restorer.reread()  # other credentials may show other lists, and are tried by it at once
         if enabled_changed:
             self._wanted_by = BY_CONFIG
             self._want_by_spec()
@@ -122,6 +134,7 @@ class ServerActor:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
         self._wanted_by = f"{who} ({order})"
+        self._credentials.try_again()
         if wanted is None:
             self._handle(told.WantedSet(told.Wanted.RUNNING, f"restart ordered by {who}"))
             self._handle(told.RestartOrdered(f"restart ordered by {who}"))
@@ -197,6 +210,7 @@ class ServerActor:
             processes=self.reporter,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
+            credentials=self._credentials,
         )
         generation = Generation(opening, self._means)
         self._generations[number] = generation
@@ -283,6 +297,7 @@ class ServerActor:
             prompts=len(offer.prompts),
             stale=connection.stale,
             last_exit=self.reporter.last_exit,
+            token_expires_at=self._credentials.expires_at,
             limits_not_enforced=self.reporter.lacking_limits,
             handshake_seconds=generation.handshake_seconds if generation else None,
             origin=self.spec.origin,

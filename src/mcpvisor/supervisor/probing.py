@@ -22,6 +22,10 @@ class Verdicts(Protocol):
         """No answer, `misses` times in a row. `busy`: requests are inside their own time; `dead`: enough is enough."""
         ...
 
+    def probe_withheld(self, cause: RequestFailed) -> None:
+        """There were no credentials to probe with, which says nothing about the session."""
+        ...
+
 
 class Prober:
     """Probes one session. Any answer to anything postpones the next probe."""
@@ -100,6 +104,9 @@ class Prober:
             self.answered()
             self._verdicts.probe_answered(anyio.current_time() - started)
             return None
+        if failure.cause == "auth_unavailable":
+            self._verdicts.probe_withheld(failure)
+            return failure
         if self._silent_since is None:
             self._silent_since = started
         # Only what was under way before the silence can be its cause: later requests are met by it, and are no excuse.

@@ -26,7 +26,7 @@ READ_ONLY: Final = frozenset(
 """Read-only, or the same when done twice, by the protocol itself."""
 
 
-_LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
+_LASTING: Final = frozenset({"auth", "auth_unavailable", "busy", "queue_full", "tls"})
 """Causes that will be just as true a moment later; the caller is told at once."""
 
 

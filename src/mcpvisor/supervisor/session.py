@@ -191,6 +191,7 @@ class Session:
         """See `Verdicts`."""
         self._wire.suspect = False
         self._impair("probe", "")
+        self._impair("credentials", "")
         self._lasting.probes.probe_answered(seconds)
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
@@ -199,6 +200,11 @@ class Session:
         self._lasting.probes.probe_missed(misses, allowed)
         if dead:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
+            end = "auth" if cause.cause == "auth" else end
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
         else:
             self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
+
+    def probe_withheld(self, cause: RequestFailed) -> None:
+        """See `Verdicts`."""
+        self._impair("credentials", f"no credentials: {cause.message}")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mcpvisor.daemon.config.load import Loaded, load
 from mcpvisor.daemon.config.names import MAX_LENGTH, carried_over, is_name
+from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import (
     Era,
@@ -125,7 +126,7 @@ def test_every_key_of_an_http_server(load_text: Load, etc: Path, tmp_path: Path)
         url="https://mcp.example.com/mcp",
         transport=HttpTransport.SSE,
         headers=(("X-Team", Secret("core")),),
-        bearer=Secret("t0ken"),
+        auth=Bearer(Secret("t0ken")),
         tls=TlsTrust(ca=str(etc / "ca.pem"), replace=True, client_cert="/c.pem", client_key=str(tmp_path / "k.pem")),
     )
     assert ((), expected) == (loaded.problems, loaded.specs["remote"].target)

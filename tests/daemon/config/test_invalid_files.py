@@ -39,7 +39,7 @@ EXPECTED = {
     "json-opencode.json": ("2", "mcp", "the form of OpenCode is not supported in this version"),
     "json-root.json": ("1", "", "not a configuration; expected one object"),
     "json-syntax.json": ("4", "", "not valid JSON: Expecting ',' delimiter"),
-    "later-auth.toml": ("3", "servers.a.auth.type", 'not supported in this version; expected "bearer"'),
+    "later-auth.toml": ("3", "servers.a.auth.type", 'not supported in this version; expected one of "bearer", "api_key"'),
     "later-key.toml": ("3", "servers.a.subscriptions", "not supported in this version"),
     "later-table.toml": ("4", "routes", "not supported in this version"),
     "later-tools-key.toml": ("4", "servers.a.tools.rename", "not supported in this version"),

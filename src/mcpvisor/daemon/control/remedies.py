@@ -37,6 +37,7 @@ _BY_HTTP_CAUSE: Final = {
     ),
     "connect_failed": "check that the server runs and that `url` in {origin} is right",
     "auth": "give it valid credentials (`auth` or `headers` in {origin})",
+    "auth_unavailable": "look at why its credentials cannot be fetched: the reason names their source (`auth` in {origin})",
     "protocol": "what it answers is not MCP: check `url`, `transport` and `era` in {origin}",
     "not_mcp": "what it answers is not MCP: check `url` in {origin}",
     "not_found": "there is no MCP endpoint at that path: check the path of `url` in {origin}",
