@@ -9,6 +9,7 @@ import time
 from typing import Final
 
 import anyio
+import anyio.to_thread
 
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.auth.kinds import HeaderCommand
@@ -18,6 +19,7 @@ from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
+from mcpvisor.supervisor.process.sweep import kill_marked
 from mcpvisor.supervisor.spec import StdioLaunch
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
@@ -85,7 +87,9 @@ class CommandSource:
             process.signal_group(signal.SIGKILL)
             with anyio.CancelScope(shield=True):
                 await process.wait()
-            process.reap()
+                # Whatever it has started and left behind carries its mark.
+                await anyio.to_thread.run_sync(kill_marked, self._marker.instance, self._marker.label, process.session)
+                process.reap()
         if len(out) > MAX_OUTPUT:
             raise CredentialsMissing("auth", f"{WHERE}: printed more than {MAX_OUTPUT} bytes, so it was ended", AGAIN)
         if ended.exit_code != 0:
@@ -116,11 +120,11 @@ async def _heard(process: ServerProcess, out: bytearray, err: bytearray) -> Proc
 
         tasks.start_soon(read_out)
         tasks.start_soon(read_err)
-        ended = await process.wait()
+        await process.wait()
         with anyio.move_on_after(_LAST_OUTPUT):
             await silent.wait()
         tasks.cancel_scope.cancel()
-    return ended
+    return await process.wait()
 
 
 async def _read(fd: int) -> bytes:

@@ -111,11 +111,12 @@ class Fetcher:
         raise CredentialsMissing("auth", f"more than {MAX_REDIRECTS} redirects, the last one to {where}")
 
     async def _once(self, verb: str, where: Address, headers: Mapping[str, str], body: bytes) -> tuple[Answer, str]:
+        request = _request(verb, where, headers, body)
         try:
             with anyio.fail_after(ANSWER_SECONDS):
                 connection = HttpConnection(await self._dial(where))
                 try:
-                    head = await connection.ask(_request(verb, where, headers, body))
+                    head = await connection.ask(request)
                     answer = Answer(head.status, head.headers, await connection.body(MAX_BODY))
                 finally:
                     await connection.aclose()

@@ -104,6 +104,7 @@ class ServerCredentials:
         self._wanted = anyio.Event()
         self._landed: anyio.Event | None = None
         """Set when the flight that is wanted or under way is over; None while there is none."""
+        self._flying = anyio.CancelScope()
         self._scope = anyio.CancelScope()
         self._change(spec)
 
@@ -147,6 +148,7 @@ class ServerCredentials:
             self._fixed = Credential()
             return
         self._target, self._fault = target, None
+        self._flying.cancel()  # whatever it brings is not wanted any more
         self.try_again()
         try:
             self._source = self._source_of(spec, target)
@@ -229,7 +231,7 @@ class ServerCredentials:
         if source is None:
             return
         failure = CredentialsMissing("auth_unavailable", f"no credentials within {FLIGHT_SECONDS:g} s")
-        with anyio.move_on_after(FLIGHT_SECONDS):
+        with anyio.move_on_after(FLIGHT_SECONDS) as self._flying:
             try:
                 fetched = await source.fetch(self._challenge)
             except CredentialsMissing as missing:
