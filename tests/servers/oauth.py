@@ -44,6 +44,7 @@ STATE = {
     "queries": [],
     "metadata_reads": [],
     "deletes": 0,
+    "seen": [],  # each value of Authorization once
 }
 TOKENS = {}  # each with the time at which it runs out
 GATE = threading.Event()  # opened by /__ctl/open: until then a slow endpoint says nothing
@@ -100,6 +101,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_DELETE(self):
         with LOCK:
             STATE["deletes"] += 1
+        self.is_allowed()
         self.reply(200)
 
     def metadata(self, path):
@@ -191,6 +193,8 @@ class Handler(BaseHTTPRequestHandler):
         given = [value if kind == "Bearer" else "", self.headers.get("x-api-key", ""), *query.get("key", [])]
         with LOCK:
             STATE["queries"].append(sorted(query))
+            if (sent := self.headers.get("Authorization", "")) not in STATE["seen"]:
+                STATE["seen"].append(sent)
             if STATE["refuse_all"]:
                 return False
             return any(one in STATE["accepted"] or TOKENS.get(one, 0) > time.time() for one in given)

@@ -28,7 +28,7 @@ from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.session import Lasting
-from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between, rotates
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
@@ -63,8 +63,8 @@ class ServerActor:
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
         self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
-        sources = Sources(shared.store, shared.instance, self.reporter.mask)
-        self._credentials = ServerCredentials(spec, self.reporter, sources)
+        self._sources = Sources(shared.store, shared.instance, self.reporter.mask)
+        self._credentials = ServerCredentials(spec, self.reporter, self._sources)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
@@ -116,7 +116,7 @@ class ServerActor:
         is_told_otherwise = spec.target != self.spec.target
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
-        self._credentials.respecified(spec)
+        self._reauthorise(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
@@ -129,6 +129,18 @@ class ServerActor:
             events.ServerUpdated(at=time.time(), server=spec.name, change=change.change.value, fields=change.fields)
         )
         return change
+
+    def _reauthorise(self, spec: ServerSpec) -> None:
+        """Other credentials of the same client are for the sessions that stand, too; those of another are not for them."""
+        if rotates(self.spec.target, spec.target):
+            self._credentials.respecified(spec)
+            return
+        self._credentials.stop()
+        if self._credentials.expires_at is not None:
+            self.reporter.credentials_dropped()
+        self._credentials = ServerCredentials(spec, self.reporter, self._sources)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._credentials.run)
 
     def order(self, order: str, wanted: told.Wanted | None, who: str) -> None:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""

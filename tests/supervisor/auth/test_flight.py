@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mcpvisor.supervisor.auth.credential import Credential, CredentialsMissing
 from mcpvisor.supervisor.auth.kinds import ClientCredentials
-from mcpvisor.supervisor.auth.server_credentials import FLIGHT_SECONDS, ServerCredentials
+from mcpvisor.supervisor.auth.server_credentials import FLIGHT_SECONDS, KEEP_SECONDS, ServerCredentials
 from mcpvisor.supervisor.auth.token import MARGIN, MAX_DELAY, Obtained, delay_after, obtained
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
@@ -42,7 +42,8 @@ class Script:
     fetched: int = 0
     times: list[float] = field(default_factory=list)
     told: list[tuple[Any, ...]] = field(default_factory=list)
-    forgotten: int = 0
+    remembered: list[Obtained] = field(default_factory=list)
+    keeping: float = 0.0
     challenges: list[dict[str, str]] = field(default_factory=list)
     kind: str = "token_endpoint"
     kept_one: Obtained | None = None
@@ -66,8 +67,9 @@ class Script:
             Credential((("authorization", name),)), (name,), None if self.life is None else now + self.life, now, 0.5
         )
 
-    async def forget(self) -> None:
-        self.forgotten += 1
+    async def keep(self, fetched: Obtained) -> None:
+        await anyio.sleep(self.keeping)
+        self.remembered.append(fetched)
 
     def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
         self.told.append(("secrets", *secrets))
@@ -215,7 +217,7 @@ async def test_a_refused_one_is_replaced_once_for_all() -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(10):
                 tasks.start_soon(refused)
-        assert (["t2"] * 10, 2, 1) == (got, script.fetched, script.forgotten)
+        assert (["t2"] * 10, 2) == (got, script.fetched)
         assert {"error": "invalid_token", "scope": "a b"} == script.challenges[-1]
         assert "t2" == name(await credentials.instead_of(old, ""))
 
@@ -254,6 +256,47 @@ async def test_an_edit_in_the_middle_of_a_flight() -> None:
             credentials.respecified(other)
         credentials.stop()
     assert (["t1"], 1, 1, [1.0]) == (got, first.fetched, second.fetched, [second.times[0] - first.times[0]])
+
+
+async def test_a_slow_store_holds_nobody() -> None:
+    """A token is in use before it is kept, and a store that hangs costs nothing but the keeping."""
+    script = Script(seconds=0.0, keeping=1e9)
+    async with flying(script) as credentials:
+        old = await credentials.current()
+        assert ("t1", 0.0) == (name(old), anyio.current_time() - script.times[0])
+        assert "t2" == name(await credentials.instead_of(old, ""))
+        assert anyio.current_time() - script.times[0] <= KEEP_SECONDS
+        script.keeping = 0.0
+        await anyio.sleep(KEEP_SECONDS)
+        assert "t2" == name(await credentials.current())
+
+
+async def test_what_is_held_outlives_the_end() -> None:
+    """A session that ends in order still says so with what it had; nothing is fetched for it any more."""
+    script = Script()
+    async with flying(script) as credentials:
+        held = await credentials.current()
+    assert held is await credentials.current()
+    with pytest.raises(CredentialsMissing, match="its entry was changed"):
+        await credentials.instead_of(held, "")
+    assert 1 == script.fetched
+
+
+async def test_an_end_in_the_middle_of_a_flight() -> None:
+    """Whoever waits is told at once."""
+    script = Script(seconds=1e9)
+    failures: list[str] = []
+
+    async def wait(credentials: ServerCredentials) -> None:
+        try:
+            await credentials.current()
+        except CredentialsMissing as missing:
+            failures.append(missing.detail)
+
+    async with anyio.create_task_group() as tasks, flying(script) as credentials:
+        tasks.start_soon(wait, credentials)
+        await anyio.sleep(1)
+    assert ["its entry was changed"] == failures
 
 
 async def test_a_fault_of_ours_costs_one_flight() -> None:

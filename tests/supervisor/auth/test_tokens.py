@@ -9,11 +9,11 @@ import anyio
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from tests.supervisor.auth.rig import SECRET, client, supervised
+from tests.supervisor.auth.rig import SECRET, client, spec_of, supervised
 from tests.supervisor.transports.http_rig import BOTH, Puppet, puppet
 
 from mcpvisor.supervisor import events
-from mcpvisor.supervisor.auth.kinds import ClientAuth, ClientCredentials
+from mcpvisor.supervisor.auth.kinds import Bearer, ClientAuth, ClientCredentials
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import ProbePolicy
@@ -299,7 +299,23 @@ async def test_another_client_is_another_session(server: Puppet) -> None:
         await rig.until("initializes", 2)
         await rig.reach(State.READY)
         assert 2 == rig.counted("token_requests")[0]
-        assert [None] != rig.told(events.CredentialsDropped)
+        assert 1 == len(rig.told(events.CredentialsDropped))
+
+
+async def test_credentials_of_one_server_never_reach_another(server: Puppet) -> None:
+    """When an entry is given another address and another key, the session of the old one is ended with the old key."""
+    with puppet("oauth.py") as other:
+        for one, key in ((server, "the-old-key"), (other, "the-new-key")):
+            one.control("set", accepted=[key])
+        async with supervised(server, Bearer(Secret("the-old-key"))) as rig:
+            await rig.reach(State.READY)
+            await rig.supervisor.apply([spec_of(other, Bearer(Secret("the-new-key")))])
+            rig.server = other
+            await rig.until("initializes", 1)
+            await rig.reach(State.READY)
+        seen = [Puppet.state(one)["seen"] for one in (server, other)]
+    assert [["Bearer the-old-key"], ["Bearer the-new-key"]] == seen
+    assert 1 == server.state()["deletes"]
 
 
 # Discovery

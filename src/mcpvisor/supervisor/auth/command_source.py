@@ -52,7 +52,7 @@ class CommandSource:
         """See `Source`: a command costs little, and its headers are not kept."""
         return None
 
-    async def forget(self) -> None:
+    async def keep(self, fetched: Obtained) -> None:
         """See `Source`."""
 
     async def fetch(self, challenge: dict[str, str]) -> Obtained:

@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 FLIGHT_SECONDS: Final = 30.0
 """The most that one fetch may take, all its requests together."""
 
+KEEP_SECONDS: Final = 10.0
+"""How long a store may take to keep what was fetched, which is in use by then; it goes on by itself."""
+
 LAST_MOMENT: Final = 0.5
 """Seconds before its deadline at which a caller is told that there is no credential, instead of being cut off."""
 
@@ -48,8 +51,8 @@ class Source(Protocol):
         """A new credential; `challenge` is what the server said to the last one. Raises CredentialsMissing."""
         ...
 
-    async def forget(self) -> None:
-        """What was fetched is refused by the server."""
+    async def keep(self, fetched: Obtained) -> None:
+        """Let what was fetched outlive this process, where it should."""
         ...
 
 
@@ -126,21 +129,25 @@ class ServerCredentials:
         self._not_before = self._renewable_at = float("-inf")
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """Let `run` return. What is held can still be sent; nothing is fetched any more."""
+        self._source = None
         self._scope.cancel()
 
     async def run(self) -> None:
         """Fetch whenever a caller wants it, until `stop`."""
-        with self._scope:
-            while True:
-                await self._wanted.wait()
-                self._wanted = anyio.Event()
-                try:
+        try:
+            with self._scope:
+                while True:
+                    await self._wanted.wait()
+                    self._wanted = anyio.Event()
                     await self._fly()
-                finally:
-                    landed, self._landed = self._landed, None
-                    if landed is not None:
-                        landed.set()
+        finally:
+            self._land()
+
+    def _land(self) -> None:
+        landed, self._landed = self._landed, None
+        if landed is not None:
+            landed.set()
 
     def _change(self, spec: ServerSpec) -> None:
         before, target = self._target, spec.target
@@ -170,9 +177,11 @@ class ServerCredentials:
                 return self._fixed
             held, now = self._usable(), time.time()
             if held is not None:
-                if held.is_due(now) and self._may_fly():
+                if held.is_due(now) and self._source is not None and self._may_fly():
                     self._want()
                 return held.credential
+            if self._source is None:
+                raise CredentialsMissing("auth", "its entry was changed")
             if not self._may_fly():
                 raise self._as_failed()
             await self._flight()
@@ -188,8 +197,6 @@ class ServerCredentials:
             self._refusals += 1
             self._challenge = challenge_parameters(challenge)
             self._held = None
-            if self._source is not None:
-                await self._source.forget()
         other = await self.current()
         return other if other is not refused else None
 
@@ -228,8 +235,15 @@ class ServerCredentials:
 
     async def _fly(self) -> None:
         source = self._source
-        if source is None:
-            return
+        assert source is not None
+        fetched = await self._fetch(source)
+        self._land()
+        if fetched is not None:
+            with anyio.move_on_after(KEEP_SECONDS):
+                await source.keep(fetched)
+
+    async def _fetch(self, source: Source) -> Obtained | None:
+        """What the source gives, in use already; None where it gives nothing, or is not the source any more."""
         failure = CredentialsMissing("auth_unavailable", f"no credentials within {FLIGHT_SECONDS:g} s")
         with anyio.move_on_after(FLIGHT_SECONDS) as self._flying:
             try:
@@ -240,12 +254,14 @@ class ServerCredentials:
                 _log.exception("credentials of a server cannot be fetched")
                 failure = CredentialsMissing("auth_unavailable", f"a fault of mcpvisor itself: {type(error).__name__}")
             else:
-                if source is self._source:
-                    self._failure, self._failures = None, 0
-                    self._hold(fetched, source.kind)
-                return
+                if source is not self._source:
+                    return None
+                self._failure, self._failures = None, 0
+                self._hold(fetched, source.kind)
+                return fetched
         if source is self._source:
             self._fail(failure)
+        return None
 
     def _hold(self, held: Obtained, kind: str) -> None:
         assert self._target is not None

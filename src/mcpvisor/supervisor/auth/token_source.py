@@ -56,9 +56,10 @@ class TokenSource:
         kept = self._store.token(self._key)
         return None if kept is None else _as_obtained(kept.value.reveal(), kept.expires_at)
 
-    async def forget(self) -> None:
+    async def keep(self, fetched: Obtained) -> None:
         """See `Source`."""
-        await self._store.keep_token(self._key, None)
+        (token,) = fetched.secrets
+        await self._store.keep_token(self._key, KeptToken(value=Secret(token), expires_at=fetched.expires_at))
 
     async def fetch(self, challenge: dict[str, str]) -> Obtained:
         """See `Source`."""
@@ -70,7 +71,6 @@ class TokenSource:
                 raise
             await anyio.sleep(SECOND_TRY * (0.5 + random.random()))  # noqa: S311 - spreads load
             token, expires_at = await self._fetch(challenge)
-        await self._store.keep_token(self._key, KeptToken(value=Secret(token), expires_at=expires_at))
         return _as_obtained(token, expires_at)
 
     async def _fetch(self, challenge: dict[str, str]) -> tuple[str, float | None]:
