@@ -107,6 +107,10 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
             return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
         case State.READY if signs.noise:
             return _OFF_STDOUT
+        case State.AUTH_REQUIRED if signs.is_penniless:
+            return (
+                "mend what the reason names (`auth` or `header_command` in {origin}); `mcpvisor restart {name}` tries at once"
+            )
         case State.DISABLED if status.wanted_by == "config":
             return "set `enabled = true` in {origin}, or `mcpvisor enable {name}`"
         case state if state in _SETTLED:
