@@ -125,6 +125,24 @@ def test_limits_that_do_not_hold_are_a_warning():
     assert ["memory", "cpu"] == fields["limits"]
 
 
+@pytest.mark.parametrize(("cause", "level"), [("auth", "error"), ("auth_unavailable", "warning")])
+def test_credentials_that_cannot_be_fetched(cause, level):
+    """What somebody has to mend is an error, a source that is away mends itself; both say when it is asked again."""
+    event = ev.CredentialsFailed(at=1.0, server="docs", cause=cause, detail="answered 401", retry_in=2.0)
+    [(at, message, _)] = lines_of(event)
+
+    assert (level, "docs: no credentials: answered 401; not asked for again within 2 s") == (at, message)
+
+
+def test_new_credentials_are_told_with_their_expiry():
+    """The line says where they come from, and until when they are good where that is known."""
+    told = [ev.CredentialsRefreshed(at=1.0, server="docs", source="store", expires_at=at) for at in (None, 0.0)]
+    [(_, plain, _), (_, dated, _)] = lines_of(*told)
+
+    assert "docs: has credentials (store)" == plain
+    assert dated.startswith("docs: has credentials until 19")
+
+
 def test_numbers_are_no_news():
     """Samples and answered probes write nothing, and hidden levels cost no line."""
     sample = ev.ProcessesSampled(at=1.0, server="docs", processes=1, resident_bytes=1, cpu_seconds=1.0)

@@ -17,7 +17,7 @@ _CAUSES = {
     State.STARTING: ("process_exited", "connect_failed", "no_such_program", "auth"),
     State.NEGOTIATING: ("process_exited", "connect_failed", "tls", "auth", "era_probe", "other_transport"),
 }
-_CAUSES_LATER = ("process_exited", "probe", "session_lost")
+_CAUSES_LATER = ("process_exited", "probe", "session_lost", "auth")
 """Why a generation may end, by the state it is met in: one of each kind that the table treats alike."""
 
 

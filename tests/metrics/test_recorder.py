@@ -49,6 +49,20 @@ def test_since_is_the_entry_into_the_state(scene):
     assert 20.0 == scene.value("mcpvisor_server_state_since_timestamp_seconds", server="docs")
 
 
+def test_the_expiry_of_a_token_is_absent_while_none_is_known(scene):
+    """The gauge is there from the first token that says when it expires, and goes with it."""
+    name = "mcpvisor_auth_token_expiry_timestamp_seconds"
+    scene.add("docs", transport="http")
+    seen = [scene.value(name, server="docs")]
+    for expires_at in (99.0, None, 100.0):
+        scene.recorder(ev.CredentialsRefreshed(at=1.0, server="docs", source="store", expires_at=expires_at))
+        seen.append(scene.value(name, server="docs"))
+    scene.recorder(ev.CredentialsDropped(at=1.0, server="docs"))
+    seen.append(scene.value(name, server="docs"))
+
+    assert [None, 99.0, None, 100.0, None] == seen
+
+
 def test_next_attempt_is_absent_while_none_is_due(scene):
     """The time of the next try is shown only while there is one."""
     name = "mcpvisor_server_next_attempt_timestamp_seconds"

@@ -132,6 +132,20 @@ def _clock_jumped(event: ev.ClockJumped) -> Line:
     return "warning", f"the wall clock has jumped {abs(event.seconds):.0f} s {way}: every session is probed", fields
 
 
+def _credentials_refreshed(event: ev.CredentialsRefreshed) -> Line:
+    fields = {"source": event.source, "expires_at": event.expires_at}
+    if event.expires_at is None:
+        return "info", f"{event.server}: has credentials ({event.source})", fields
+    clock = datetime.fromtimestamp(event.expires_at).astimezone().isoformat(timespec="seconds")
+    return "info", f"{event.server}: has credentials until {clock} ({event.source})", fields
+
+
+def _credentials_failed(event: ev.CredentialsFailed) -> Line:
+    level = "error" if event.cause == "auth" else "warning"
+    told = f"{event.server}: no credentials: {event.detail}; not asked for again within {event.retry_in:.0f} s"
+    return level, told, {"cause": event.cause, "retry_in": event.retry_in}
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -169,6 +183,9 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
         {"kind": e.kind},
     ),
     ev.LogLevelAsked: _log_level_asked,
+    ev.CredentialsRefreshed: _credentials_refreshed,
+    ev.CredentialsFailed: _credentials_failed,
+    ev.CredentialsDropped: lambda e: ("info", f"{e.server}: its fetched credentials are used no more: its entry changed", {}),
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
     ev.StdoutNoise: _noise,
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),

@@ -106,6 +106,11 @@ class ServerFamilies:
             "server",
             "cause",
         )
+        self.token_expiry = book.gauge(
+            "mcpvisor_auth_token_expiry_timestamp_seconds",
+            "When the credentials that were fetched for a server expire; absent where none were, or nobody said.",
+            "server",
+        )
 
 
 class ProcessFamilies:

@@ -83,6 +83,12 @@ class ServerSeries:
             self._families.server.recoveries.labels(self._server, self._lost).inc()
             self._lost = None
 
+    def credentials_expire(self, at: float | None) -> None:
+        if at is None:
+            self._families.server.token_expiry.remove(self._server)
+        else:
+            self._families.server.token_expiry.labels(self._server).set(at)
+
     def probe_answered(self, seconds: float) -> None:
         self._families.server.probe.labels(self._server).observe(seconds)
 

@@ -14,6 +14,8 @@ import anyio.abc
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
+from mcpvisor.supervisor.auth.server_credentials import ServerCredentials
+from mcpvisor.supervisor.auth.sources import Sources
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.describing import describe
@@ -29,7 +31,7 @@ from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.session import Lasting
-from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between, rotates
 from mcpvisor.supervisor.starts import StartGate, Urgency
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.store import Store
@@ -79,6 +81,8 @@ class ServerActor:
             urgent=self._urgency,
             post=self._told,
         )
+        self._sources = Sources(shared.store, shared.instance, self.reporter.mask)
+        self._credentials = ServerCredentials(spec, self.reporter, self._sources)
         self._generations: dict[int, Generation] = {}
         self._serving: int | None = None
         """The generation that requests go to."""
@@ -111,6 +115,7 @@ class ServerActor:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self.reporter.added(self.spec)
+            tasks.start_soon(self._credentials.run)
             if not self._removed:
                 self._want_by_spec()
             early, self._early = self._early, []
@@ -122,6 +127,7 @@ class ServerActor:
                     await self._woken.wait()
                 if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
                     self._handle(told.TimePassed(self.reporter.ring.last_write))
+            self._credentials.stop()
         self.reporter.removed()
 
     # Orders: each only edits what is wanted
@@ -132,12 +138,16 @@ class ServerActor:
         if change.change is Change.KEEP:
             return change
         enabled_changed = spec.enabled != self.spec.enabled
+        is_told_otherwise = spec.target != self.spec.target
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
         self._recall.respecified(spec)
+        self._reauthorise(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
+        if change.change is Change.UPDATE and is_told_otherwise:
+            self._restorer.reread()  # other credentials may show other lists, and are tried by it at once
         if enabled_changed:
             self._wanted_by, self._wanted_at = BY_CONFIG, None
             self._recall.no_order()
@@ -147,11 +157,24 @@ class ServerActor:
         )
         return change
 
+    def _reauthorise(self, spec: ServerSpec) -> None:
+        """Other credentials of the same client are for the sessions that stand, too; those of another are not for them."""
+        if rotates(self.spec.target, spec.target):
+            self._credentials.respecified(spec)
+            return
+        self._credentials.stop()
+        if self._credentials.expires_at is not None:
+            self.reporter.credentials_dropped()
+        self._credentials = ServerCredentials(spec, self.reporter, self._sources)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._credentials.run)
+
     def order(self, order: str, wanted: told.Wanted | None, who: str) -> None:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
         self._wanted_by, self._wanted_at = f"{who} ({order})", time.time()
         self._recall.ordered(order, who)
+        self._credentials.try_again()
         if wanted is None:
             self._handle(told.WantedSet(told.Wanted.RUNNING, f"restart ordered by {who}"))
             self._handle(told.RestartOrdered(f"restart ordered by {who}"))
@@ -239,6 +262,7 @@ class ServerActor:
             processes=self.reporter,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
+            credentials=self._credentials,
         )
         generation = Generation(opening, self._means)
         self._generations[number] = generation
@@ -335,4 +359,5 @@ class ServerActor:
             since=self._since,
             wanted_by=wanted_by,
             wanted_at=wanted_at,
+            token_expires_at=self._credentials.expires_at,
         )

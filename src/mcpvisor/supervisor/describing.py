@@ -23,6 +23,7 @@ def describe(
     since: float,
     wanted_by: str,
     wanted_at: float | None,
+    token_expires_at: float | None,
 ) -> ServerStatus:
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
@@ -53,6 +54,7 @@ def describe(
         prompts=len(offer.prompts),
         stale=connection.stale,
         last_exit=reporter.last_exit,
+        token_expires_at=token_expires_at,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
         origin=spec.origin,

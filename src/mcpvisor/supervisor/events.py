@@ -196,6 +196,34 @@ class LogLevelAsked(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsRefreshed(ServerEvent):
+    """Credentials of a server were fetched, from its `token_endpoint` or `header_command`, or found in the `store`.
+
+    `expires_at` is wall-clock seconds, None where nobody said.
+    """
+
+    source: str
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsFailed(ServerEvent):
+    """Credentials of a server could not be fetched; their source is left alone for `retry_in` seconds.
+
+    `cause` is `auth` where somebody has to mend something, `auth_unavailable` where the source does not answer.
+    """
+
+    cause: str
+    detail: str
+    retry_in: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsDropped(ServerEvent):
+    """What was fetched for a server is used no more: its entry has changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerNotified(ServerEvent):
     """The server sent a notification that is nobody's answer: resource updates, list changes, log messages.
 

@@ -157,8 +157,9 @@ class Lifecycle:
         return commands + self._move(State.DRAINING, self._rest_reason)
 
     def _change_spec(self, event: SpecChanged, now: float) -> list[Command]:
+        is_told_otherwise = self._current is None and event.spec.enabled and self.spec.target != event.spec.target
         self.spec = event.spec
-        if event.restart:
+        if event.restart or is_told_otherwise:  # other credentials may be what it was waiting for
             self._history.start_timeouts = 0
             return self._restart("its entry was changed", "spec", now)
         return []

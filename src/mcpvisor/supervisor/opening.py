@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from mcpvisor.supervisor.auth.credential import Credentials
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import ServerSpec
@@ -55,6 +56,8 @@ class Opening:
     """Where the lines go that a process writes on stderr."""
     subtree: Subtree = NOT_TAKEN
     """Where the process gets a control group of its own."""
+    credentials: Credentials | None = None
+    """What the requests of an HTTP wire carry; without them they carry what the spec itself says."""
 
 
 Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]

@@ -250,6 +250,25 @@ class Reporter:
         """See `ProbeReport`."""
         self.emit(events.ProbeMissed(at=time.time(), server=self.server, misses=misses, allowed=allowed))
 
+    # Of the credentials
+
+    def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
+        """See `CredentialWatcher`."""
+        self.mask.learn_passing(secrets)
+
+    def credentials_refreshed(self, source: str, expires_at: float | None) -> None:
+        """See `CredentialWatcher`."""
+        self.emit(events.CredentialsRefreshed(at=time.time(), server=self.server, source=source, expires_at=expires_at))
+
+    def credentials_failed(self, cause: str, detail: str, retry_in: float) -> None:
+        """See `CredentialWatcher`."""
+        detail = self.quoted(detail)
+        self.emit(events.CredentialsFailed(at=time.time(), server=self.server, cause=cause, detail=detail, retry_in=retry_in))
+
+    def credentials_dropped(self) -> None:
+        """See `CredentialWatcher`."""
+        self.emit(events.CredentialsDropped(at=time.time(), server=self.server))
+
     # Of the log level
 
     def log_level_asked(self, level: str, why: str) -> None:

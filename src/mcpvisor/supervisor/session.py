@@ -196,13 +196,7 @@ class Session:
 
     async def _probe(self, otherwise: bool) -> None:
         usual = "server/discover" if self.handshake.modern else "ping"
-        try:
-            await self._ask(self._other_question() or usual if otherwise else usual, None)
-        except RequestFailed as failure:
-            if failure.cause == "auth":
-                self._impair("auth", failure.message)
-            raise
-        self._impair("auth", "")
+        await self._ask(self._other_question() or usual if otherwise else usual, None)
 
     def _other_question(self) -> str | None:
         """A list that the server says it has: what is silent to probes that it does not know may well answer that."""
@@ -213,6 +207,7 @@ class Session:
         """See `Verdicts`."""
         self._wire.suspect = False
         self._impair("probe", slow)
+        self._impair("credentials", "")
         self._lasting.probes.probe_answered(seconds)
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
@@ -221,6 +216,13 @@ class Session:
         self._lasting.probes.probe_missed(misses, allowed)
         if dead:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
+            end = "auth" if cause.cause == "auth" else end
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
+        elif cause.cause == "auth":  # it may be for a moment: the session stays until the refusals are as many as misses may be
+            self._impair("credentials", cause.message)
         else:
             self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
+
+    def probe_withheld(self, cause: RequestFailed) -> None:
+        """See `Verdicts`."""
+        self._impair("credentials", f"no credentials: {cause.message}")

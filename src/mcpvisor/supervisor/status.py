@@ -48,6 +48,8 @@ class ServerStatus:
     subscriptions_active: int = 0
     origin: str = ""
     shown_name: str = ""
+    token_expires_at: float | None = None
+    """When the credentials that were fetched for it expire; None where none were, or nobody said."""
     limits_not_enforced: str = ""
     """Which limits of the entry do not hold for the running process, and why; empty where all do."""
 

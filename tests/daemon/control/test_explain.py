@@ -8,6 +8,8 @@ from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
     ConnectEnded,
+    CredentialsFailed,
+    CredentialsRefreshed,
     LogLevelAsked,
     ProcessEnded,
     ServerStateChanged,
@@ -149,6 +151,30 @@ def test_refused_credentials(explained):
     assert "s refuses the credentials it was given: HTTP 401." == what
     assert "waits for other credentials" in following
     assert "`auth` or `headers` in /etc/mcpvisor/mcpvisor.toml:7" in remedy
+
+
+def test_credentials_that_cannot_be_fetched(explained):
+    """Where there are none to be refused the fault is their source's, and it is that which is to be mended."""
+    failed = CredentialsFailed(at=NOW, server="s", cause="auth", detail="invalid_client", retry_in=1.0)
+    reason = "the token endpoint https://x/token answered 401 Unauthorized: invalid_client"
+    _, (what, _, remedy, *_) = explained(State.AUTH_REQUIRED, failed, tried("auth"), reason=reason, next_attempt=NOW + 300)
+
+    assert f"s has no credentials: {reason}." == what
+    assert "You: mend what the reason names (`auth` or `header_command` in /etc/mcpvisor/mcpvisor.toml:7)" in remedy
+    assert "`mcpvisor restart s` tries at once" in remedy
+
+    refreshed = CredentialsRefreshed(at=NOW, server="s", source="token_endpoint", expires_at=None)
+    _, (what, *_) = explained(State.AUTH_REQUIRED, failed, refreshed, tried("auth"), reason="HTTP 401")
+    assert "s refuses the credentials it was given: HTTP 401." == what
+
+
+@pytest.mark.parametrize(("expiry", "text"), [(NOW + 90, "expires <1090> (in 90 s)"), (NOW - 5, "expired <995> (5 s ago)")])
+def test_the_expiry_of_a_token(explained, expiry, text):
+    """When the fetched token expires is told among the facts, and nothing where there is none."""
+    _, lines = explained(State.READY, token_expires_at=expiry)
+    assert [f"  token      {text}"] == [line for line in lines if line.startswith("  token ")]
+    _, lines = explained(State.READY, token_expires_at=None)
+    assert [] == [line for line in lines if line.startswith("  token ")]
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -14,7 +14,7 @@ from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.config.transport_words import EXPECTED, WORDS, Kind, Meaning, meaning_of
 from mcpvisor.supervisor.spec import Era, HttpTarget, HttpTransport, ServerSpec, StdioLaunch
 
-LATER: Final = ("subscriptions", "sharing", "rollback", "allow", "header_command", "prefix")
+LATER: Final = ("subscriptions", "sharing", "rollback", "allow", "prefix")
 """Keys that are promised, and refused in so many words until they do something."""
 LATER_OF_TOOLS: Final = ("rename", "describe")
 

@@ -10,6 +10,8 @@ from mcpvisor.daemon.control.reloading import Rejection
 from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
     ConnectEnded,
+    CredentialsFailed,
+    CredentialsRefreshed,
     Event,
     LogLevelAsked,
     MessageRefused,
@@ -85,6 +87,8 @@ class Signs:
     drops: tuple[CatalogEntryDropped, ...] = field(default=())
     log_level: str = ""
     """Which log level the present session does not take, and why; empty where it takes all."""
+    is_penniless: bool = False
+    """Whether its credentials have to be fetched, and the last try to do so failed."""
 
 
 def read_signs(history: Sequence[Event]) -> Signs:
@@ -115,7 +119,14 @@ def read_signs(history: Sequence[Event]) -> Signs:
                 log_level = f"{level} ({why})" if why else ""
             case _:
                 pass
-    return Signs(cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level)
+    return Signs(
+        cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level, _is_penniless(history)
+    )
+
+
+def _is_penniless(history: Sequence[Event]) -> bool:
+    told = [event for event in history if isinstance(event, CredentialsFailed | CredentialsRefreshed)]
+    return bool(told) and isinstance(told[-1], CredentialsFailed)
 
 
 def _more_telling(newer: str, older: str) -> str:

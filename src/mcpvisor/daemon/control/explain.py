@@ -78,7 +78,7 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
             count = f" ({counted(signs.ends, 'end')}{span})" if signs.ends else ""
             return f"{name} keeps ending{count}{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.AUTH_REQUIRED:
-            return f"{name} refuses the credentials it was given{reason}"
+            return f"{name} {'has no credentials' if signs.is_penniless else 'refuses the credentials it was given'}{reason}"
         case State.FAILED:
             return f"{name} cannot work as its entry is written{reason}"
         case State.DRAINING:

@@ -34,6 +34,7 @@ _PLAIN_FIELDS: Final = (
     "signal",
     "generation",
     "change",
+    "source",
     "order",
     "who",
     "misses",
@@ -106,6 +107,10 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     if server["pid"] is not None:
         yield _fact("process", f"pid {server['pid']}, generation {server['generation']}")
     yield _fact("restarts", str(server["restarts"]))
+    if (expiry := server["token_expires_at"]) is not None:
+        ahead = expiry - explanation["now"]
+        left = f"in {seconds(ahead)}" if ahead > 0 else f"{seconds(-ahead)} ago"
+        yield _fact("token", f"{'expires' if ahead > 0 else 'expired'} {clock(expiry)} ({left})")
     if explanation["last_exit"]:
         yield _fact("last exit", explanation["last_exit"])
     if server["limits_not_enforced"]:

@@ -38,6 +38,7 @@ _BY_HTTP_CAUSE: Final = {
     ),
     "connect_failed": "check that the server runs and that `url` in {origin} is right",
     "auth": "give it valid credentials (`auth` or `headers` in {origin})",
+    "auth_unavailable": "look at why its credentials cannot be fetched: the reason names their source (`auth` in {origin})",
     "protocol": "what it answers is not MCP: check `url`, `transport` and `era` in {origin}",
     "version_mismatch": _BY_CAUSE["version_mismatch"],
     "not_mcp": "what it answers is not MCP: check `url` in {origin}",
@@ -108,6 +109,10 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
             return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
         case State.READY if signs.noise:
             return _OFF_STDOUT
+        case State.AUTH_REQUIRED if signs.is_penniless:
+            return (
+                "mend what the reason names (`auth` or `header_command` in {origin}); `mcpvisor restart {name}` tries at once"
+            )
         case State.DISABLED if status.wanted_by == "config":
             return "set `enabled = true` in {origin}, or `mcpvisor enable {name}`"
         case state if state in _SETTLED:

@@ -56,6 +56,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "shown_name": status.shown_name,
         "limits_not_enforced": status.limits_not_enforced,
         "deadline": status.deadline,
+        "token_expires_at": status.token_expires_at,
     }
 
 

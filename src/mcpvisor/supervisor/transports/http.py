@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.codec import Unreadable
@@ -115,7 +116,7 @@ class HttpWire(PostingWire):
             try:
                 async with await self._endpoint.open("DELETE", b"", NO_HEADERS, repeatable=True) as response:
                     await response.error_body()
-            except (DialFailed, ConnectionBroken, ResponseRefused, RedirectRefused):
+            except (DialFailed, ConnectionBroken, ResponseRefused, RedirectRefused, CredentialsMissing):
                 return  # a session that cannot be ended in order runs out at the server
 
     # What goes out
@@ -132,6 +133,7 @@ class HttpWire(PostingWire):
             data = await (response.body(self._max_message) if is_success else response.error_body())
         verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
         self._note_loss(verdict, session)
+        self._note_refusal(verdict, response.head.status)
         if verdict.failure is not None:
             raise verdict.failure
         self._take_answer(data, pending)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
+from mcpvisor.supervisor.auth.credential import Credentials
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.transports.address import parse_address
@@ -23,11 +24,17 @@ from mcpvisor.supervisor.transports.wire import OpenFailed, WireEnd
 
 @asynccontextmanager
 async def open_http(
-    spec: ServerSpec, hooks: WireHooks, *, transport: HttpTransport | None = None, hop: str = "", resolver: Resolver = SHARED
+    spec: ServerSpec,
+    hooks: WireHooks,
+    *,
+    transport: HttpTransport | None = None,
+    hop: str = "",
+    resolver: Resolver = SHARED,
+    credentials: Credentials | None = None,
 ) -> AsyncGenerator[HttpWire | SseWire]:
     """A wire to an HTTP server; nothing is dialled before its first request, or before `run` of an SSE wire.
 
-    `hop`, where given, marks every request as ours.
+    `hop`, where given, marks every request as ours; `credentials` are asked for each, in place of those of the spec.
 
     `transport` overrides the one of the spec; `auto` is Streamable HTTP. A server that only knows the old transport refuses
     `initialize`: that fails with the cause `not_streamable_http`, and whoever holds an `auto` spec opens it again with
@@ -43,7 +50,7 @@ async def open_http(
     except DialFailed as failed:
         raise OpenFailed(WireEnd(cause=failed.cause, detail=str(failed))) from failed
     pool = HttpPool(Dialer(address.origin, context, resolver).dial)
-    endpoint = Endpoint(address, target, pool)
+    endpoint = Endpoint(address, target, pool, credentials)
     if hop:
         endpoint.standing[HOP_HEADER] = hop
     try:

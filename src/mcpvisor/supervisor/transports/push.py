@@ -9,6 +9,7 @@ from typing import Final, Literal, Protocol
 
 import anyio
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import RedirectRefused, Response, Unsendable
@@ -94,6 +95,8 @@ class PushStream:
             self._move("opening", "")
             try:
                 delay = await self._live()
+            except CredentialsMissing as missing:
+                delay = max(self._again(missing.detail), min(missing.retry_after_s or 0.0, ASK_AGAIN))
             except (DialFailed, ConnectionBroken) as error:
                 self._host.doubt()
                 delay = self._again(str(error))

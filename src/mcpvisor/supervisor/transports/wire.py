@@ -37,7 +37,7 @@ CANCEL_WAIT: Final = 0.1
 MAX_PEER_REQUESTS: Final = 32
 """Requests of the server that are answered at one time; more are refused."""
 
-LINGERING: Final = frozenset({"session_lost", "connect_failed"})
+LINGERING: Final = frozenset({"session_lost", "connect_failed", "auth"})
 """Ends of an HTTP wire after which requests in flight still have answers of their own coming: each has its own connection."""
 
 REQUEST_TIMEOUT_CODE: Final = -32001
@@ -48,8 +48,9 @@ METHOD_NOT_FOUND_CODE: Final = -32601
 class WireEnd:
     """Why a wire is at its end. `cause` is of a closed set, `detail` is one sentence for people.
 
-    Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`, `tls`,
-    `no_such_program`, `permission`, `bad_cwd`, `protocol`, `version_mismatch`, `no_answer`, `start_timeout`, `closed` (by us).
+    Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`,
+    `auth_unavailable`, `tls`, `no_such_program`, `permission`, `bad_cwd`, `protocol`, `version_mismatch`, `no_answer`,
+    `start_timeout`, `closed` (by us).
     """
 
     cause: str
