@@ -177,7 +177,7 @@ def up(daemon: Besieged) -> list[str]:
 
 @needs_namespaces
 def test_a_full_disk_stops_nothing(tmp_path):
-    """Calls go on, the status, the metric, the log and the events say what is wrong, and it mends when there is room."""
+    """Calls go on, the status, the metric, the log and the events say what is wrong, it mends, and a daemon starts."""
     state = tmp_path / "d" / "state"
     with small_disk(state) as prefix, besieged(tmp_path / "d", QUIET, prefix=prefix, ready=("quiet",)) as running:
         before = (running.status()["state_store"]["up"], up(running))
@@ -193,14 +193,14 @@ def test_a_full_disk_stops_nothing(tmp_path):
         store, metric, shown = running.status()["state_store"], up(running), mcpvisor(running, "status")
         answer = running.call("quiet", "echo", text="still here")
         refused = mcpvisor(running, "backup", tmp_path / "copy.db")
-        again(running, signal.SIGKILL)
-        running.until(lambda: running.server("quiet")["state"] == "ready", "the server under the next daemon")
-        filler = Path(f"/proc/{running.pid}/root{state}/filler")
         filler.unlink()
         running.until(lambda: running.status()["state_store"]["up"], "the disk to be used again", 30)
         running.until(lambda: up(running) == ["1.0"], "the metric")
         kinds = [event["kind"] for event in running.control.get("/v1/events", {"follow": "false"})["events"]]
         log = running.log_text()
+        fill(filler)
+        again(running, signal.SIGKILL)
+        running.until(lambda: running.server("quiet")["state"] == "ready", "the server under the next daemon")
 
     assert (True, ["1.0"]) == before
     assert "there is no room left for it" in store["reason"]
