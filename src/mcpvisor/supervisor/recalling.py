@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from mcpvisor.supervisor.lifecycle_messages import Wanted
@@ -32,13 +32,20 @@ class Recall:
         """What negotiations read and write."""
         self.offer: Offer = known.offer or NOTHING
         """What the server offered last, without what it may have put there of its secrets."""
+        self._told: Offer = self.offer
+        """The same as the server said it."""
 
     def offered(self, offer: Offer) -> None:
         """What the server offers now."""
-        parts: dict[str, Any] = {name: self._mask.value(getattr(offer, name)) for name in _PARTS}
-        lists: dict[str, Any] = {name: tuple(value) for name, value in parts.items() if isinstance(value, list)}
-        self.offer = Offer(**{**parts, **lists})
+        former, self._told = self._told, offer
+        changed = [name for name in _PARTS if getattr(offer, name) is not getattr(former, name)]
+        masked: dict[str, Any] = {name: self._masked(getattr(offer, name)) for name in changed}
+        self.offer = replace(self.offer, **masked)
         self.keep()
+
+    def _masked(self, part: Any) -> Any:
+        value = self._mask.value(part)
+        return tuple(value) if isinstance(value, list) else value
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may lead to another server, of which nothing is known yet."""
@@ -46,7 +53,7 @@ class Recall:
         if target != self._target:
             self._target = target
             self.era.verdict, self.era.skip_probe, self.era.only_sse = None, False, False
-            self.offer = NOTHING
+            self.offer = self._told = NOTHING
             self._keep()
 
     def keep(self) -> None:
