@@ -72,7 +72,7 @@ class ServerActor:
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
-        self._recall = Recall(shared.store, spec)
+        self._recall = Recall(shared.store, spec, self.reporter.mask)
         self._means = Means(
             opener=shared.opener,
             starts=shared.starts,
@@ -284,8 +284,8 @@ class ServerActor:
         self.connection.carried_by(generation.session)
 
     def _offered(self, offer: Offer) -> None:
-        self.connection.offer = self._recall.offer = offer
-        self._recall.keep()
+        self.connection.offer = offer
+        self._recall.offered(offer)
         self._tell_watchers()
 
     def _moved(self, moved: told.Moved) -> None:
