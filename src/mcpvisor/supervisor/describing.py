@@ -53,6 +53,7 @@ def describe(
         last_exit=reporter.last_exit,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
+        replacing=cycle.is_replacing,
         origin=spec.origin,
         shown_name=spec.shown_name,
     )

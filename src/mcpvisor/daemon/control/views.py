@@ -55,6 +55,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "shown_name": status.shown_name,
         "limits_not_enforced": status.limits_not_enforced,
         "deadline": status.deadline,
+        "replacing": status.replacing,
     }
 
 
