@@ -143,6 +143,22 @@ def test_new_credentials_are_told_with_their_expiry():
     assert dated.startswith("docs: has credentials until 19")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "asleep", "told"),
+    [
+        (3600.0, 0.0, "the wall clock has jumped 3600 s ahead: every session is probed"),
+        (-60.4, 0.0, "the wall clock has jumped 60 s back: every session is probed"),
+        (90.0, 90.0, "the machine has slept for 90 s: every session is probed"),
+    ],
+)
+def test_a_jump_of_the_clocks_is_one_line(seconds, asleep, told):
+    """It says which way and how far, and tells sleep from a clock that was set."""
+    [(level, message, fields)] = lines_of(ev.ClockJumped(at=1.0, seconds=seconds, asleep=asleep))
+
+    assert ("warning", told) == (level, message)
+    assert {"mcp_event": "ClockJumped", "seconds": seconds, "asleep": asleep} == fields
+
+
 def test_numbers_are_no_news():
     """Samples and answered probes write nothing, and hidden levels cost no line."""
     sample = ev.ProcessesSampled(at=1.0, server="docs", processes=1, resident_bytes=1, cpu_seconds=1.0)

@@ -656,7 +656,7 @@ class Walk(RuleBasedStateMachine):
     def two_processes_only_where_that_is_allowed(self) -> None:
         """A stdio server never has two processes, and with `overlap` never three that are not on their way out."""
         if hasattr(self, "cycle") and self.cycle.spec.transport == "stdio":
-            assert len(self.cycle._open) <= (2 if self.cycle.spec.overlap else 1)
+            assert len(self.cycle._held.open) <= (2 if self.cycle.spec.overlap else 1)
 
     @invariant()
     def who_serves_is_known(self) -> None:

@@ -279,6 +279,8 @@ class ServerActor:
 
     def _serve(self, number: int) -> None:
         generation = self._generations[number]
+        if self._serving is not None:
+            self._restorer.reread()  # the lists of the last one may have been read after those of this one
         self._serving = number
         self.connection.era = generation.handshake.era if generation.handshake else None
         self.connection.carried_by(generation.session)

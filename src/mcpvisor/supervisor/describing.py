@@ -57,6 +57,7 @@ def describe(
         token_expires_at=token_expires_at,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
+        replacing=cycle.is_replacing,
         origin=spec.origin,
         shown_name=spec.shown_name,
     )

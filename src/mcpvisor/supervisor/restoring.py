@@ -89,19 +89,13 @@ class Restorer:
         """Read every list that the server says it has; returns what could not be had, empty when all could."""
         self._dirty.clear()
         self._failed.clear()
-        fresh = replace(
-            self.offer,
-            capabilities=handshake.capabilities,
-            server_info=handshake.server_info,
-            instructions=handshake.instructions,
-        )
+        self._describe(handshake)
         kinds = self._offered_kinds(handshake)
-        gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(fresh, kind))
+        gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(self.offer, kind))
         for kind in gone:  # a server that was replaced has lists no more that are still on show
-            fresh = _with_list(fresh, kind, ())
-        self.offer = fresh
+            self.offer = _with_list(self.offer, kind, ())
         if gone:
-            self._watcher.offered(fresh, gone)
+            self._watcher.offered(self.offer, gone)
         await self._read(kinds, ask)
         return self._lacking()
 
@@ -121,10 +115,20 @@ class Restorer:
                     await self._woken.wait()
                 self._dirty.update(self._failed)
             await anyio.sleep(SETTLE)
+            self._describe(handshake)
             kinds, self._dirty = self._dirty & set(self._offered_kinds(handshake)), set()
             await self._read([kind for kind in KINDS if kind in kinds], ask)
             delay = min(delay * 2, LIST_RETRY_MAX) if self._failed else LIST_RETRY
             lacking(self._lacking())
+
+    def _describe(self, handshake: Handshake) -> None:
+        """What is offered is offered by this session: another one may have begun to take over, and was given up."""
+        self.offer = replace(
+            self.offer,
+            capabilities=handshake.capabilities,
+            server_info=handshake.server_info,
+            instructions=handshake.instructions,
+        )
 
     async def _read(self, kinds: Iterable[CatalogKind], ask: Ask) -> None:
         changed: list[CatalogKind] = []

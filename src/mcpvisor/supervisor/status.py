@@ -53,6 +53,14 @@ class ServerStatus:
     limits_not_enforced: str = ""
     """Which limits of the entry do not hold for the running process, and why; empty where all do."""
 
+    replacing: bool = False
+    """Whether another generation is being brought up to take over from the one that serves."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server is as it is wanted, and nothing is under way that changes it."""
+        return self.is_healthy and not self.replacing
+
     @property
     def is_healthy(self) -> bool:
         """Whether the server is as it is wanted: ready, or at rest by order."""

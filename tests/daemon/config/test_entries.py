@@ -50,12 +50,13 @@ call_timeout = 30
 call_max = "1h"
 wait_ready = "500ms"
 drain = 0
+overlap = true
 stop = { stdin = "1s", term = "1.5s" }
 concurrency = 2
 queue = 0
 max_message = "1MiB"
 limits = { memory = "64MiB", tasks = 8, cpu = 0.5, files = 128 }
-probe = { interval = "10s", timeout = "1s", failures = 2 }
+probe = { interval = "10s", timeout = "1s", failures = 2, slow = "500ms" }
 trust_hints = true
 replay_on_session_loss = true
 tools = { allow = ["get_*"], deny = ["get_secret"] }
@@ -66,6 +67,9 @@ max_delay = "4s"
 intensity = "3/10s"
 stable_after = "5s"
 crash_loop_retry = "1m"
+success_codes = [143]
+prevent_codes = [2, 78]
+max_memory = "1GiB"
 """
 
 HTTP = """
@@ -99,6 +103,7 @@ def test_every_key_of_a_stdio_server(load_text: Load, etc: Path) -> None:
         call_max=3600.0,
         wait_ready=0.5,
         drain=0.0,
+        overlap=True,
         stop=StopGraces(stdin=1.0, term=1.5),
         concurrency=2,
         queue=0,
@@ -110,14 +115,45 @@ def test_every_key_of_a_stdio_server(load_text: Load, etc: Path) -> None:
             intensity=Intensity(ends=3, within=10.0),
             stable_after=5.0,
             crash_loop_retry=60.0,
+            success_codes=(143,),
+            prevent_codes=(2, 78),
+            max_memory=1024**3,
         ),
-        probe=ProbePolicy(interval=10.0, timeout=1.0, failures=2),
+        probe=ProbePolicy(interval=10.0, timeout=1.0, failures=2, slow=0.5),
         trust_hints=True,
         replay_on_session_loss=True,
         tools=ToolView(allow=("get_*",), deny=("get_secret",)),
     )
     assert ((), expected) == (loaded.problems, loaded.specs["all_keys"])
     assert f"{etc}/mcpvisor.toml:2" == loaded.specs["all_keys"].origin
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "expected"),
+    [
+        ("success_codes = 143", "success_codes", "a list of exit codes, each from 0 to 255"),
+        ("prevent_codes = [256]", "prevent_codes", "a list of exit codes, each from 0 to 255"),
+        ('prevent_codes = ["SIGTERM"]', "prevent_codes", "a list of exit codes, each from 0 to 255"),
+        ("prevent_codes = [true]", "prevent_codes", "a list of exit codes, each from 0 to 255"),
+        ('max_memory = "1kB"', "max_memory", 'of at least 1MiB, or "off"'),
+        ('max_memory = "much"', "max_memory", 'of at least 1MiB, or "off"'),
+    ],
+)
+def test_a_restart_key_that_makes_no_sense_is_named(load_text: Load, written: str, key: str, expected: str) -> None:
+    """The problem names the key, and what was expected."""
+    loaded = load_text(f'[servers.a]\ncommand = "true"\n[servers.a.restart]\n{written}\n')
+
+    [problem] = loaded.problems
+    assert key in str(problem)
+    assert expected in str(problem)
+
+
+def test_a_ceiling_of_the_defaults_can_be_turned_off(load_text: Load) -> None:
+    """`off` is no ceiling."""
+    text = '[defaults]\nrestart = { max_memory = "1GiB" }\n[servers.a]\ncommand = "a"\nrestart = { max_memory = "off" }\n'
+    loaded = load_text(text)
+
+    assert ((), None) == (loaded.problems, loaded.specs["a"].restart.max_memory)
 
 
 def test_every_key_of_an_http_server(load_text: Load, etc: Path, tmp_path: Path) -> None:

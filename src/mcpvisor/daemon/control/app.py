@@ -161,7 +161,7 @@ class Operations:
 
     def _healthy(self, server: str | None) -> bool:
         statuses = self._supervisor.statuses() if server is None else [self._supervisor.status(server)]
-        return all(status.is_healthy for status in statuses)
+        return all(status.is_settled for status in statuses)
 
 
 def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event) -> Starlette:

@@ -61,6 +61,8 @@ class Evidence:
         """The restart policy by which the server stays ended; empty where it is another reason that keeps it."""
         if self.spec is None or self.status.state not in (State.FAILED, State.STOPPED):
             return ""
+        if "(restart.prevent_codes)" in self.status.reason:
+            return "not to start it again after that exit code"
         policy = self.spec.restart.policy.value
         return policy if f"its restart policy is {policy}" in self.status.reason else ""
 

@@ -66,7 +66,7 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.READY | State.DEGRADED if evidence.missed is not None:
             return f"{name} {_deafness(evidence)}{_blemishes(evidence, signs)}"
         case State.READY:
-            return f"{name} is ready{_blemishes(evidence, signs)}"
+            return f"{name} is ready{reason}{_blemishes(evidence, signs)}"
         case State.DEGRADED:
             return f"{name} answers calls, but not all is well{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:

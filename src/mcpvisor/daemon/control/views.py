@@ -57,6 +57,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "limits_not_enforced": status.limits_not_enforced,
         "deadline": status.deadline,
         "token_expires_at": status.token_expires_at,
+        "replacing": status.replacing,
     }
 
 
