@@ -72,6 +72,7 @@ def claims_of(assertion):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one piece: of two the second waits 40 ms for the acknowledgement of the first
 
     def log_message(self, *args):
         pass
