@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from mcpvisor.supervisor.states import State
+
+NO_CREDENTIALS: Final = "no credentials: "
+"""How the reason says that a session is kept for which none can be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,11 @@ class ServerStatus:
     """When the credentials that were fetched for it expire; None where none were, or nobody said."""
     limits_not_enforced: str = ""
     """Which limits of the entry do not hold for the running process, and why; empty where all do."""
+
+    @property
+    def lacks_credentials(self) -> bool:
+        """Whether a session stands, and there are no credentials to use it with."""
+        return self.state is State.DEGRADED and NO_CREDENTIALS in self.reason
 
     @property
     def is_healthy(self) -> bool:
