@@ -45,6 +45,7 @@ STATE = {
     "metadata_reads": [],
     "deletes": 0,
     "seen": [],  # each value of Authorization once
+    "teams": [],  # each value of x-team
 }
 TOKENS = {}  # each with the time at which it runs out
 GATE = threading.Event()  # opened by /__ctl/open: until then a slow endpoint says nothing
@@ -71,6 +72,7 @@ def claims_of(assertion):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one piece: of two the second waits 40 ms for the acknowledgement of the first
 
     def log_message(self, *args):
         pass
@@ -193,6 +195,7 @@ class Handler(BaseHTTPRequestHandler):
         given = [value if kind == "Bearer" else "", self.headers.get("x-api-key", ""), *query.get("key", [])]
         with LOCK:
             STATE["queries"].append(sorted(query))
+            STATE["teams"] += [self.headers["x-team"]] if "x-team" in self.headers else []
             if (sent := self.headers.get("Authorization", "")) not in STATE["seen"]:
                 STATE["seen"].append(sent)
             if STATE["refuse_all"]:

@@ -16,6 +16,7 @@ from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.status import NO_CREDENTIALS
 from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
@@ -225,4 +226,4 @@ class Session:
 
     def probe_withheld(self, cause: RequestFailed) -> None:
         """See `Verdicts`."""
-        self._impair("credentials", f"no credentials: {cause.message}")
+        self._impair("credentials", f"{NO_CREDENTIALS}{cause.message}")

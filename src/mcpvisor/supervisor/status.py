@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from mcpvisor.supervisor.states import State
+
+NO_CREDENTIALS: Final = "no credentials: "
+"""How the reason says that a session is kept for which none can be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,11 @@ class ServerStatus:
     def is_settled(self) -> bool:
         """Whether the server is as it is wanted, and nothing is under way that changes it."""
         return self.is_healthy and not self.replacing
+
+    @property
+    def lacks_credentials(self) -> bool:
+        """Whether a session stands, and there are no credentials to use it with."""
+        return self.state is State.DEGRADED and NO_CREDENTIALS in self.reason
 
     @property
     def is_healthy(self) -> bool:

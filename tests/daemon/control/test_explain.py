@@ -168,6 +168,15 @@ def test_credentials_that_cannot_be_fetched(explained):
     assert "s refuses the credentials it was given: HTTP 401." == what
 
 
+def test_a_session_without_credentials(explained):
+    """A session that is kept while its credentials cannot be fetched is not said to answer calls."""
+    reason = "no credentials: the token endpoint https://x/token answered 503 Service Unavailable"
+    _, (what, _, remedy, *_) = explained(State.DEGRADED, reason=reason)
+
+    assert f"s keeps its session, but there is nothing to send a call with: {reason}." == what
+    assert remedy.startswith("You: look at why its credentials cannot be fetched")
+
+
 @pytest.mark.parametrize(("expiry", "text"), [(NOW + 90, "expires <1090> (in 90 s)"), (NOW - 5, "expired <995> (5 s ago)")])
 def test_the_expiry_of_a_token(explained, expiry, text):
     """When the fetched token expires is told among the facts, and nothing where there is none."""

@@ -326,3 +326,25 @@ def test_the_margin(life: float, chance: float) -> None:
 def test_the_delays(failures: int, chance: float) -> None:
     """A delay is never next to nothing, and never longer than a minute."""
     assert 0.5 <= delay_after(failures, chance) <= MAX_DELAY
+
+
+async def test_an_edit_that_cannot_work() -> None:
+    """What cannot be sent is told as a fault of the entry to whoever asks, also in the middle of a flight; an edit mends it."""
+    script = Script(seconds=5.0)
+    failures: list[str] = []
+
+    async def wait(credentials: ServerCredentials) -> None:
+        try:
+            await credentials.current()
+        except CredentialsMissing as missing:
+            failures.append(missing.detail)
+
+    wrong = replace(SPEC, target=replace(SPEC.target, headers=(("Authorization", "a\nb"),)))
+    async with anyio.create_task_group() as tasks, flying(script) as credentials:
+        tasks.start_soon(wait, credentials)
+        await anyio.sleep(1)
+        credentials.respecified(wrong)
+        await anyio.sleep(1)
+        assert ["headers.authorization: holds a line break or a control character: remove it"] == failures
+        credentials.respecified(SPEC)
+        assert "t2" == name(await credentials.current())

@@ -69,6 +69,18 @@ async def test_headers_are_printed_and_rotate(server: Puppet, tmp_path: Path, mo
         assert ["header_command"] * 2 == [event.source for event in rig.told(events.CredentialsRefreshed)]
 
 
+async def test_what_stands_in_the_entry_wins(server: Puppet, tmp_path: Path) -> None:
+    """A header of the entry is sent in place of a printed one, in whatever case either is written; each goes out once."""
+    printed = {"x-api-key": "printed-key-1", "x-team": "printed", "Authorization": "Bearer other"}
+    headers = (("X-API-Key", Secret("printed-key-2")), ("X-Team", Secret("written")))
+    server.control("set", accepted=["printed-key-2"])
+    command = program(tmp_path, f"print({json.dumps(json.dumps(printed))})")
+    async with supervised(server, command, headers=headers) as rig:
+        await rig.reach(State.READY)
+        assert ("hello", ["Bearer other"]) == (await rig.call(), server.state()["seen"])
+        assert {"written"} == set(server.state()["teams"])
+
+
 async def test_another_command_is_run_at_once(server: Puppet, tmp_path: Path) -> None:
     """An edit of the command touches no session; what the one before has printed is used no more."""
     log, first, second = tmp_path / "log", tmp_path / "first", tmp_path / "second"

@@ -68,7 +68,7 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.READY:
             return f"{name} is ready{reason}{_blemishes(evidence, signs)}"
         case State.DEGRADED:
-            return f"{name} answers calls, but not all is well{reason}{_blemishes(evidence, signs)}"
+            return f"{name} {_unwell(status)}{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
             return f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now{reason}{_noise(signs)}"
         case State.BACKOFF:
@@ -86,6 +86,12 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.STOPPED | State.DISABLED:
             rest = "was stopped" if status.state is State.STOPPED else "is disabled"
             return f"{name} {rest}{reason or f' by {status.wanted_by}'}"
+
+
+def _unwell(status: ServerStatus) -> str:
+    if status.lacks_credentials:
+        return "keeps its session, but there is nothing to send a call with"
+    return "answers calls, but not all is well"
 
 
 def _deafness(evidence: Evidence) -> str:

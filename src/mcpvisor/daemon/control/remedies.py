@@ -109,6 +109,8 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
             return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
         case State.READY if signs.noise:
             return _OFF_STDOUT
+        case State.DEGRADED if status.lacks_credentials:
+            return _BY_HTTP_CAUSE["auth_unavailable"]
         case State.AUTH_REQUIRED if signs.is_penniless:
             return (
                 "mend what the reason names (`auth` or `header_command` in {origin}); `mcpvisor restart {name}` tries at once"

@@ -158,8 +158,11 @@ class ServerCredentials:
         self._flying.cancel()  # whatever it brings is not wanted any more
         self.try_again()
         try:
+            written = with_entry_headers(Credential(), target)
             self._source = self._source_of(spec, target)
-            self._fixed = None if self._source is not None else with_entry_headers(fixed_credential(target.auth), target)
+            self._fixed = None
+            if self._source is None:
+                self._fixed = with_entry_headers(fixed_credential(target.auth), target) if target.auth else written
         except SpecError as error:
             self._source, self._fixed, self._fault = None, None, CredentialsMissing("auth", str(error))
         if self._held is not None and before is not None and not _same_client(before, target):
@@ -235,10 +238,9 @@ class ServerCredentials:
 
     async def _fly(self) -> None:
         source = self._source
-        assert source is not None
-        fetched = await self._fetch(source)
+        fetched = await self._fetch(source) if source is not None else None
         self._land()
-        if fetched is not None:
+        if source is not None and fetched is not None:
             with anyio.move_on_after(KEEP_SECONDS):
                 await source.keep(fetched)
 
