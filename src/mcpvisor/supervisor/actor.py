@@ -61,7 +61,9 @@ class ServerActor:
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
         report = self.reporter
-        self.subscriptions = Subscriptions(SubscriptionTeller(spec.name, report.emit, report.quoted, lambda: report.generation))
+        self.subscriptions = Subscriptions(
+            SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
+        )
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
         self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
         self._generations: dict[int, Generation] = {}
@@ -155,6 +157,11 @@ class ServerActor:
     def _want_resources(self) -> None:
         wishes = {one.uri: Wish(poll=one.poll, force=one.force) for one in self.spec.subscriptions}
         self.subscriptions.replace(BY_CONFIG, wishes)
+
+    def _subscriptions_told(self, event: events.Event) -> None:
+        self.reporter.emit(event)
+        if isinstance(event, events.SubscriptionsCounted):
+            self._tell_watchers()
 
     # The lifecycle, applied
 

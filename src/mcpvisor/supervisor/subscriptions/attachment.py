@@ -52,9 +52,10 @@ class Attachment:
 
     def to_read(self) -> list[tuple[str, float]]:
         """The URIs that are to be polled, each with the monotonic time of its next read."""
-        now = anyio.current_time()
+        if self.is_over:
+            return []
         return [
-            (record.uri, now if record.read_at is None else record.read_at)
+            (record.uri, float("-inf") if record.read_at is None else record.read_at)
             for record in self._records.values()
             if record.poll is not None and not record.may_be_pushed
         ]

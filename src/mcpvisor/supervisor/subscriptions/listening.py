@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import anyio.abc
 
+from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.subscriptions.attachment import Attachment
 from mcpvisor.supervisor.subscriptions.outcome import (
@@ -19,10 +20,11 @@ from mcpvisor.supervisor.subscriptions.outcome import (
     NOT_OFFERED,
     SLOW_RETRY,
     UNKNOWN_RESOURCE,
+    WHY,
     Retry,
     retry_after,
 )
-from mcpvisor.supervisor.subscriptions.stream import Listen, Stream
+from mcpvisor.supervisor.subscriptions.stream import End, Listen, Stream
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
 LISTEN_RETRY: Final = 1.0
@@ -38,12 +40,6 @@ SETTLE: Final = 0.1
 
 NOT_GRANTED: Final = "the server does not grant it: it is not among what the acknowledgement names"
 NOT_ACKNOWLEDGED: Final = f"the server has not acknowledged the stream within {ACK_SECONDS:g} s"
-
-
-class End(Protocol):
-    """The wire, as far as it is of interest here."""
-
-    ended: anyio.Event
 
 
 class Listening:
@@ -75,6 +71,8 @@ class Listening:
         self._delay = LISTEN_RETRY
         self._down = ""
         """Why the stream was lost; empty while it stands, and after an end in good order."""
+        self._was_carrying = False
+        """Whether the stream that was lost had been acknowledged."""
         self._has_gap = False
         self._pushes_nothing = False
         """Whether the server does not know such streams."""
@@ -84,13 +82,14 @@ class Listening:
         async with anyio.create_task_group() as tasks:
             while True:
                 stirred = self._table.stirred
+                now = anyio.current_time()
                 self._look_at_stream()
-                new = self._askable() - self._carried()
-                if self._is_due(new):
+                new = self._askable(now) - self._carried()
+                if self._is_due(new, now):
                     await self._add(new, tasks)
                 self._show()
                 self.settled.set()
-                with anyio.move_on_at(self._next_due()):
+                with anyio.move_on_at(self._next_due(now)):
                     await stirred.wait()
                     await anyio.sleep(SETTLE)
 
@@ -103,23 +102,23 @@ class Listening:
     def _may_ask(self, forced: bool) -> bool:
         return self._offered or forced
 
-    def _askable(self) -> frozenset[str]:
+    def _askable(self, now: float) -> frozenset[str]:
         """What is wanted and may be asked for now."""
-        now, changed_at = anyio.current_time(), self._table.lists_changed_at
-        wanted = self._attachment.wanted()
+        changed_at, wanted = self._table.lists_changed_at, self._attachment.wanted()
         self._refused = {uri: retry for uri, retry in self._refused.items() if uri in wanted}
         waiting = {uri for uri, retry in self._refused.items() if retry.due(changed_at) > now}
         return frozenset(uri for uri, forced in wanted.items() if self._may_ask(forced) and uri not in waiting)
 
-    def _is_due(self, new: frozenset[str]) -> bool:
-        if self._wire.ended.is_set() or anyio.current_time() < self._retry_at:
+    def _is_due(self, new: frozenset[str], now: float) -> bool:
+        if self._wire.ended.is_set() or now < self._retry_at:
             return False
         is_first = self._stream is None and not self._pushes_nothing
         return is_first or bool(new) or not self._carried() <= self._attachment.wanted().keys()
 
-    def _next_due(self) -> float:
+    def _next_due(self, now: float) -> float:
+        """The next time after `now`, which is when it was looked at last what is due."""
         dues = [self._retry_at, *(retry.due(self._table.lists_changed_at) for retry in self._refused.values())]
-        return min((at for at in dues if at > anyio.current_time()), default=float("inf"))
+        return min((at for at in dues if at > now), default=float("inf"))
 
     # The stream
 
@@ -151,14 +150,15 @@ class Listening:
             return stream.failure
         if stream.ended.is_set():
             self._lost(stream)
-        elif stream.granted is None and old is not None:
-            stream.close()
-        else:
-            if old is not None:
-                old.close()
-            self._stands(stream)
+            return None
         if stream.granted is None:
             self._refuse(uris - self._carried(), RequestFailed(Outcome.TIMEOUT, "silence", NOT_ACKNOWLEDGED))
+            if old is not None:
+                stream.close()
+                return None
+        if old is not None:
+            old.close()
+        self._stands(stream)
         return None
 
     def _stands(self, stream: Stream) -> None:
@@ -195,7 +195,11 @@ class Listening:
         """A stream is over: the next one follows after a delay that grows while they do not last."""
         now = anyio.current_time()
         self._has_gap = True
-        self._down = f"the stream of notifications was lost: {stream.failure.message}" if stream.failure is not None else ""
+        self._was_carrying = stream.granted is not None
+        if stream.failure is not None:
+            self._down = f"the stream of notifications was lost: {clean_text(stream.failure.message, WHY)}"
+        else:
+            self._down = "" if self._was_carrying else "the server ends the stream of notifications at once"
         self._delay = LISTEN_RETRY if now - stream.opened_at >= LIVED else self._delay
         asked = (stream.failure.retry_after_s or 0.0) if stream.failure is not None else 0.0
         self._retry_at = now + max(self._delay * (0.5 + 0.5 * random.random()), asked)  # noqa: S311 - nothing to guess
@@ -219,5 +223,7 @@ class Listening:
                 self._attachment.active(uri)
             elif refused is not None:
                 self._attachment.failed(uri, refused.why, refused.due(self._table.lists_changed_at))
-            else:
+            elif self._was_carrying or not self._down:
                 self._attachment.pending(uri, self._down)
+            else:
+                self._attachment.failed(uri, self._down, self._retry_at)

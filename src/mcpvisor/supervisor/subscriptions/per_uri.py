@@ -12,6 +12,7 @@ from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.listing import Ask
 from mcpvisor.supervisor.subscriptions.attachment import Attachment
 from mcpvisor.supervisor.subscriptions.outcome import NOT_OFFERED, Retry, retry_after
+from mcpvisor.supervisor.subscriptions.stream import End
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.push import PushState
 
@@ -28,10 +29,8 @@ SETTLE: Final = 0.1
 """Seconds for which further changes of what is wanted are gathered."""
 
 
-class Channel(Protocol):
+class Channel(End, Protocol):
     """The way on which updates come: the wire."""
-
-    ended: anyio.Event
 
     @property
     def push(self) -> PushState:
@@ -72,6 +71,8 @@ class PerUri:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_channel)
             while True:
+                if self._channel.ended.is_set():
+                    await anyio.sleep_forever()
                 stirred = self._table.stirred
                 await self._round()
                 self._show(self._attachment.wanted())
@@ -94,9 +95,10 @@ class PerUri:
 
     async def _round(self) -> None:
         wanted, now = self._attachment.wanted(), anyio.current_time()
-        for uri in self._failures.keys() - wanted.keys():
+        askable = {uri: None for uri, forced in wanted.items() if self._may_ask(forced)}
+        for uri in self._failures.keys() - askable.keys():
             del self._failures[uri]
-        due = [uri for uri, forced in wanted.items() if self._may_ask(forced) and self._is_due(uri, now)]
+        due = [uri for uri in askable if self._is_due(uri, now)]
         async with anyio.create_task_group() as tasks:
             for uri in self._held - wanted.keys():
                 tasks.start_soon(self._unsubscribe, uri)

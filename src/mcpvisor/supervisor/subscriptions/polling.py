@@ -13,6 +13,7 @@ from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.listing import Ask
 from mcpvisor.supervisor.subscriptions.attachment import Attachment
 from mcpvisor.supervisor.subscriptions.outcome import WHY
+from mcpvisor.supervisor.subscriptions.stream import End
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.codec import encode
 
@@ -32,15 +33,16 @@ SPREAD: Final = 0.1
 class Poller:
     """Polls what a session does not push and somebody wants to have read."""
 
-    def __init__(self, table: Subscriptions, attachment: Attachment, ask: Ask) -> None:
+    def __init__(self, table: Subscriptions, attachment: Attachment, ask: Ask, wire: End) -> None:
         self._table = table
         self._attachment = attachment
         self._ask = ask
+        self._wire = wire
         self._places = anyio.Semaphore(AT_ONE_TIME)
 
     async def run(self) -> None:
-        """Read what is due, until cancelled."""
-        while True:
+        """Read what is due, until cancelled or the wire ends."""
+        while not self._wire.ended.is_set():
             stirred = self._table.stirred
             await self.read_due()
             due = min((at for _, at in self._attachment.to_read()), default=float("inf"))
@@ -63,6 +65,8 @@ class Poller:
                     digest, why = digest_of(await self._ask("resources/read", {"uri": uri})), ""
                 except (RequestFailed, ValueError) as failure:
                     why = clean_text(str(failure), WHY)
+        if self._wire.ended.is_set():
+            return
         jitter = 1 + SPREAD * (2 * random.random() - 1)  # noqa: S311 - nothing to guess
         if why:
             self._attachment.has_not_read(uri, why, jitter)

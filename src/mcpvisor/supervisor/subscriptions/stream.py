@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 
@@ -13,6 +13,13 @@ from mcpvisor.supervisor.transports.exchange import AckSink
 JsonObject = dict[str, Any]
 Listen = Callable[[JsonObject, AckSink], Awaitable[JsonObject]]
 """Sends a `subscriptions/listen` with these params, and returns when the server ends it. Raises RequestFailed."""
+
+
+class End(Protocol):
+    """A wire, as far as its end goes: what fails then is the session, and nothing to be told of single subscriptions."""
+
+    ended: anyio.Event
+
 
 _LISTS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 

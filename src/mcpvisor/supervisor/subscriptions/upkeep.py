@@ -38,7 +38,7 @@ class SubscriptionUpkeep:
             self._keeper = Listening(table, self._attachment, listen, wire, gap, offered=offered)
         else:
             self._keeper = PerUri(table, self._attachment, ask, wire, offered=offered)
-        self._poller = Poller(table, self._attachment, ask)
+        self._poller = Poller(table, self._attachment, ask, wire)
 
     async def run(self) -> None:
         """Ask for what is wanted, from the restoring of the session until cancelled."""
