@@ -16,11 +16,21 @@ from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.events import ConnectEnded, SessionLost
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
-from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
+from mcpvisor.supervisor.spec import (
+    Era,
+    HttpTarget,
+    Intensity,
+    RestartPolicy,
+    ServerSpec,
+    StdioLaunch,
+    StopGraces,
+    WantedResource,
+)
 from mcpvisor.supervisor.states import ADMITTING, State
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 from mcpvisor.supervisor.transports.wire import WireEnd
 from tests.supervisor.memory_wire import MemoryServer
+from tests.supervisor.resource_wire import ResourceServer
 
 ME = Principal("test")
 GONE = WireEnd(cause="connect_failed", detail="refused")
@@ -151,3 +161,29 @@ async def test_whatever_happens_one_session_is_left_that_serves(make: Any, seed:
         left = server.opened - server.closed
 
     assert ([], 1) == (wrong, left)
+
+
+@pytest.mark.parametrize("era", [Era.LEGACY, Era.MODERN])
+async def test_the_session_that_serves_on_keeps_its_subscriptions(era: Era) -> None:
+    """A session that was to take over and was lost on its way leaves the watched resources to the one that serves."""
+    server = ResourceServer(kind="http")
+    watched = web(era=era, subscriptions=(WantedResource(uri="x://1"),))
+    async with supervised(server, watched) as supervisor:
+        first = server.wire
+
+        async def lose(params: dict[str, Any]) -> Any:
+            if server.wire is first:
+                return {"resources": []}
+            server.end("connect_failed")
+            return await anyio.sleep_forever()
+
+        server.handlers["resources/list"] = lose
+        await supervisor.apply([replace(web(1), era=era, subscriptions=watched.subscriptions)])
+        await supervisor.wait_until("web", lambda status: status.state is State.DEGRADED and status.replacing)
+        server.open_failure = GONE
+        with anyio.fail_after(30):
+            while not supervisor.subscriptions("web").working:
+                await supervisor.subscriptions("web").stirred.wait()
+        [shown] = supervisor.subscriptions("web").statuses()
+
+    assert ("active", "") == (shown.state.value, shown.reason)

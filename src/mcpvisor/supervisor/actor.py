@@ -29,12 +29,16 @@ from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
-from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.restoring import CHANGED, Restorer
 from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between, rotates
 from mcpvisor.supervisor.starts import StartGate, Urgency
+from mcpvisor.supervisor.states import ADMITTING
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.store import Store
+from mcpvisor.supervisor.subscriptions.standing import Wish
+from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
 BY_CONFIG: Final = "config"
 BY_POLICY: Final = "its restart policy"
@@ -71,8 +75,12 @@ class ServerActor:
         self._lifecycle = Lifecycle(spec, random.random)
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
-        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
-        self._recall = Recall(shared.store, spec, self.reporter.mask)
+        report = self.reporter
+        self.subscriptions = Subscriptions(
+            SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
+        )
+        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
+        self._recall = Recall(shared.store, spec, report.mask)
         self._means = Means(
             opener=shared.opener,
             starts=shared.starts,
@@ -81,8 +89,8 @@ class ServerActor:
             urgent=self._urgency,
             post=self._told,
         )
-        self._sources = Sources(shared.store, shared.instance, self.reporter.mask)
-        self._credentials = ServerCredentials(spec, self.reporter, self._sources)
+        self._sources = Sources(shared.store, shared.instance, report.mask)
+        self._credentials = ServerCredentials(spec, report, self._sources)
         self._generations: dict[int, Generation] = {}
         self._serving: int | None = None
         """The generation that requests go to."""
@@ -98,11 +106,13 @@ class ServerActor:
         self._wanted_at: float | None = None
         """When the operator gave the order that stands."""
         self._watchers: list[Callable[[], None]] = []
-        self.reporter.on_list_notice = self._restorer.notified
+        self.reporter.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
         if self._recall.offer is not NOTHING:
             self._restorer.offer = self._recall.offer
             self.connection.recalled(self._recall.offer)
+        self.reporter.on_update = self.subscriptions.updated
+        self.reporter.on_missed = self.subscriptions.missed
 
     @property
     def spec(self) -> ServerSpec:
@@ -116,6 +126,7 @@ class ServerActor:
             self._tasks = tasks
             self.reporter.added(self.spec)
             tasks.start_soon(self._credentials.run)
+            self._want_resources()
             if not self._removed:
                 self._want_by_spec()
             early, self._early = self._early, []
@@ -148,6 +159,7 @@ class ServerActor:
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
         if change.change is Change.UPDATE and is_told_otherwise:
             self._restorer.reread()  # other credentials may show other lists, and are tried by it at once
+        self._want_resources()
         if enabled_changed:
             self._wanted_by, self._wanted_at = BY_CONFIG, None
             self._recall.no_order()
@@ -204,6 +216,15 @@ class ServerActor:
             self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
             self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
+
+    def _want_resources(self) -> None:
+        wishes = {one.uri: Wish(poll=one.poll, force=one.force) for one in self.spec.subscriptions}
+        self.subscriptions.replace(BY_CONFIG, wishes)
+
+    def _subscriptions_told(self, event: events.Event) -> None:
+        self.reporter.emit(event)
+        if isinstance(event, events.SubscriptionsCounted):
+            self._tell_watchers()
 
     # The lifecycle, applied
 
@@ -276,6 +297,14 @@ class ServerActor:
             self._serving = None
             self.connection.carried_by(None)
             self.connection.stale = self.connection.offer is not NOTHING
+        else:
+            self._resume(self._generations[self._serving])
+
+    @staticmethod
+    def _resume(serving: Generation) -> None:
+        """Let the generation that serves go on, should another one that was to take over be given up."""
+        if serving.session is not None:
+            serving.session.resume()
 
     def _serve(self, number: int) -> None:
         generation = self._generations[number]
@@ -290,10 +319,17 @@ class ServerActor:
         self._recall.offered(offer)
         self._tell_watchers()
 
+    def _list_noticed(self, method: str) -> bool:
+        if "resources" in CHANGED.get(method, ()):
+            self.subscriptions.lists_changed()
+        return self._restorer.notified(method)
+
     def _moved(self, moved: told.Moved) -> None:
         due = self._lifecycle.next_attempt
         if moved.old is not moved.new:
             self._since = time.time()
+            if moved.old in ADMITTING and moved.new not in ADMITTING:
+                self.subscriptions.detach("there is no session now")
         self.connection.moved(moved.new, moved.reason, due, returns=self._lifecycle.wanted is told.Wanted.RUNNING)
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
@@ -362,4 +398,5 @@ class ServerActor:
             wanted_by=wanted_by,
             wanted_at=wanted_at,
             token_expires_at=self._credentials.expires_at,
+            subscriptions=self.subscriptions,
         )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import anyio
+import anyio.abc
 
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -17,7 +18,9 @@ from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.status import NO_CREDENTIALS
-from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
+from mcpvisor.supervisor.subscriptions.upkeep import SubscriptionUpkeep
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
+from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
 JsonObject = dict[str, Any]
@@ -42,6 +45,7 @@ class Lasting:
     restorer: Restorer
     log_level: WantedLevel
     probes: ProbeReport
+    subscriptions: Subscriptions
 
 
 class Session:
@@ -60,6 +64,8 @@ class Session:
         self._level = SessionLevel(lasting.log_level, handshake, self._ask)
         self._flights = Flights()
         self._prober = Prober(spec.probe, self._probe, self, self._flights.is_busy)
+        table, lists = lasting.subscriptions, lasting.restorer
+        self._subscriptions = SubscriptionUpkeep(table, handshake, self._ask, self._listen, wire, lists.reread)
         self._impaired: dict[str, str] = {}
 
     @property
@@ -69,16 +75,22 @@ class Session:
 
     # Upkeep
 
-    async def restore(self) -> str:
-        """Bring to the session what it must have; returns what could not be brought, empty when all could."""
+    async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
+        """Bring to the session what it must have; returns what could not be brought, empty when all could.
+
+        `tasks` is for what begins here and has to last as long as the upkeep.
+        """
         await self._level.bring()
         self._impaired["lists"] = await self._lasting.restorer.restore(self.handshake, self._ask)
+        tasks.start_soon(self._subscriptions.run)
+        self._impaired["subscriptions"] = await self._subscriptions.restored()
         return self._lacking()
 
     async def keep(self) -> None:
         """Keep the session in step with its server, and probe it, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lasting.restorer.follow, self.handshake, self._ask, partial(self._impair, "lists"))
+            tasks.start_soon(self._subscriptions.follow, partial(self._impair, "subscriptions"))
             tasks.start_soon(self._level.follow)
             tasks.start_soon(self._prober.run)
             tasks.start_soon(self._watch_suspicion)
@@ -89,6 +101,10 @@ class Session:
         """A spec that differs only in what can be applied in place; a new probe policy holds from the next probe on."""
         self._spec = spec
         self._prober.policy = spec.probe
+
+    def resume(self) -> None:
+        """Go on as the one session of the server: the one that was to take over has been given up."""
+        self._subscriptions.resume()
 
     async def drained(self) -> None:
         """Return once no request of a caller is in flight."""
@@ -170,8 +186,13 @@ class Session:
         self._flights.heard(number)
         sink(params)
 
+    async def _listen(self, params: JsonObject, on_ack: AckSink) -> JsonObject:
+        """Our own stream of notifications."""
+        stamped, headers = self._stamp("subscriptions/listen", params, None, None)
+        return await self._wire.request("subscriptions/listen", stamped, on_ack=on_ack, headers=headers)
+
     async def _ask(self, method: str, params: JsonObject | None) -> JsonObject:
-        """A request of our own: lists, probes."""
+        """A request of our own: lists, probes, subscriptions."""
         stamped, headers = self._stamp(method, params, None, None)
         return await self._wire.request(method, stamped, headers=headers)
 
