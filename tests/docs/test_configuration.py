@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 
 from mcpvisor.daemon.config import address, launch
+from mcpvisor.daemon.config.authorisation import AuthType
 from mcpvisor.daemon.config.durations import intensity, seconds, size
 from mcpvisor.daemon.config.load import Loaded, load
 from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
+from mcpvisor.supervisor.auth.assertion import ASSERTION_SECONDS
+from mcpvisor.supervisor.auth.command_source import AGAIN, COMMAND_SECONDS, MAX_OUTPUT
+from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS, ApiKey, Bearer, ClientCredentials
+from mcpvisor.supervisor.auth.printed import DEFAULT_LIFE
+from mcpvisor.supervisor.auth.token import FIRST_DELAY, JITTER, MARGIN, MAX_DELAY
 from mcpvisor.supervisor.spec import RESTARTING, HttpTarget, ResourceLimits, ServerSpec, StdioLaunch, TlsTrust
 
 ROOT = Path(__file__).parents[2]
@@ -127,3 +133,24 @@ def test_each_form_of_a_variable_is_read(loaded, form):
     """The forms on the page are those that are read."""
     assert f"`{form}`" in PAGE.replace("${VAR", "${PATH").replace("${PATH:-", "${NO:-").replace("env:VAR", "env:PATH")
     assert () == loaded(f'[servers.a]\ncommand = "true"\nargs = ["{form}"]\n').problems
+
+
+def test_credentials_are_there_as_the_code_has_them():
+    """Every type of credentials with its keys, the headers that rotate, and the times and sizes, are those of the code."""
+    text = " ".join(PAGE[PAGE.index("## Credentials") : PAGE.index("## Reload")].split())
+    kinds = {"bearer": Bearer, "api_key": ApiKey, "client_credentials": ClientCredentials}
+    rows = re.findall(r'\| `"(\w+)"` \|[^|]*\|([^|]*)\|', text)
+    in_place = text[text.index("In place are edits of") :]
+
+    assert {kind.value for kind in AuthType} == set(kinds) == {name for name, _ in rows}
+    assert {name: {field.name for field in fields(kind)} for name, kind in kinds.items()} == {
+        name: set(re.findall(r"`(\w+)(?: =[^`]*)?`", keys)) for name, keys in rows
+    }
+    assert CREDENTIAL_HEADERS == {name.lower() for name in re.findall(r"`([A-Z][A-Za-z-]+)`", in_place)}
+    assert f"renewed within {MARGIN:g} s before" in text
+    assert f"after {FIRST_DELAY:g} s, doubled up to {MAX_DELAY:g} s" in text
+    assert f"good for {ASSERTION_SECONDS:g} s" in text
+    assert f"for at most {COMMAND_SECONDS:g} s and {MAX_OUTPUT // 1024} KiB" in text
+    assert f"they are used for {DEFAULT_LIFE:g} s" in text
+    assert f"one that fails is run again after {AGAIN:g} s" in text
+    assert JITTER == 0.5

@@ -17,7 +17,7 @@ _CAUSES = {
     State.STARTING: ("process_exited", "connect_failed", "no_such_program", "auth"),
     State.NEGOTIATING: ("process_exited", "connect_failed", "tls", "auth", "era_probe", "other_transport"),
 }
-_CAUSES_LATER = ("process_exited", "probe", "session_lost")
+_CAUSES_LATER = ("process_exited", "probe", "session_lost", "auth")
 """Why a generation may end, by the state it is met in: one of each kind that the table treats alike."""
 
 
@@ -57,7 +57,7 @@ def _inputs(cycle: Lifecycle, now: float) -> list[tuple[told.Input, float]]:
     given += [told.SpecChanged(cycle.spec, restart=True), told.RestartOrdered("ordered"), told.Woken()]
     beside = cycle._replacement
     held = {cycle._current, beside.generation if beside is not None else None}
-    given += [told.Closed(gone) for gone in cycle._open | cycle._lingering if gone not in held]
+    given += [told.Closed(gone) for gone in cycle._held.open | cycle._held.lingering if gone not in held]
     if is_open and beside is not None and beside.generation is not None:
         other = beside.generation
         given += [told.Ended(other, "process_exited", "ended"), told.Launched(other), told.Opened(other)]
@@ -94,8 +94,8 @@ def _situation(cycle: Lifecycle) -> tuple[object, ...]:
         cycle.state,
         cycle.wanted,
         cycle._current is not None,
-        len(cycle._open - {cycle._current}),
-        min(len(cycle._lingering), 1),
+        len(cycle._held.open - {cycle._current}),
+        min(len(cycle._held.lingering), 1),
         cycle._due,
         cycle.deadline is None,
         _beside(cycle),

@@ -20,6 +20,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import httpx2
+import psutil
 import pytest
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 from tests.e2e.running import RunningDaemon, entry, puppet
@@ -173,6 +174,12 @@ async def apart(work: Callable[[], Any]) -> Any:
     return await anyio.to_thread.run_sync(work)
 
 
+def used_cpu(running: RunningDaemon) -> float:
+    """What the daemon has used of a processor, in seconds: on a busy machine this is what can be compared."""
+    times = psutil.Process(running.pid).cpu_times()
+    return times.user + times.system
+
+
 async def until_in_flight(running: RunningDaemon, calls: int) -> None:
     """Return once the daemon has so many calls in flight."""
     with anyio.fail_after(30):
@@ -194,7 +201,7 @@ def until_all_ready(running: RunningDaemon, names: list[str]) -> dict[str, float
 async def alive(address: str) -> float:
     """When `/livez` was answered first."""
     async with Wire(address) as probe:
-        with anyio.fail_after(20):
+        with anyio.fail_after(READY_SECONDS):
             while True:
                 try:
                     assert (await probe.http.get("/livez")).status_code == 200
@@ -212,14 +219,14 @@ async def first_list(address: str) -> tuple[list[dict[str, Any]], float]:
 
 
 async def test_a_kill_under_a_hundred_clients(
+    counting: Callable[[], Counting],
     daemon: Callable[..., RunningDaemon],
     servers: Path,
-    counting: Callable[[], Counting],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """No client has to initialise anew, every call ends once, and ready servers are called within 2 s of `/livez`.
+    """No client has to initialise anew (F-E11), every call ends once, ready servers are called within 2 s of `/livez`.
 
-    Of 200 servers one does not come back; what it offers is listed all the same, and no list waits for it.
+    One more server does not come back; what it offers is listed all the same (F-D9), and no list waits for it.
     """
     many, hung = counting(), counting()
     names = [*(f"h{number:03}" for number in range(HTTP)), *(f"s{number:03}" for number in range(STDIO))]
@@ -245,7 +252,10 @@ async def test_a_kill_under_a_hundred_clients(
             again.start_soon(all_call, every)
             await apart(running.start)
             lived = await alive(address)
+            cpu = [used_cpu(running)]
             shown, listed = await first_list(address)
+            cpu.append(used_cpu(running))
+        cpu.append(used_cpu(running))
         ready_at = await apart(partial(until_all_ready, running, names))
         await until(lambda: all(len(client.told) >= len(CHANGED) for client in every if not client.modern))
         running.write("mark.toml", puppet("mark", servers / "lite.py"))
@@ -255,7 +265,8 @@ async def test_a_kill_under_a_hundred_clients(
         f"after the start: /livez {lived - started:.2f} s; after that: the first list {listed - lived:.2f} s, calls answered"
         f" {min(client.ends[-1].at for client in every) - lived:.2f} s to"
         f" {max(client.ends[-1].at for client in every) - lived:.2f} s, all ready {max(ready_at.values()) - lived:.2f} s;"
-        f" the longest wait for a ready server {max(waits):.2f} s"
+        f" the longest wait for a ready server {max(waits):.2f} s; the daemon's CPU time by /livez {cpu[0]:.2f} s, by the first"
+        f" list {cpu[1]:.2f} s, by the last call {cpu[2]:.2f} s"
     )
 
     assert Counter(end.how for client in every for end in client.ends) == {"ok": 2 * len(every), "cut": len(every)}

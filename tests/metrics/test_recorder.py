@@ -49,6 +49,20 @@ def test_since_is_the_entry_into_the_state(scene):
     assert 20.0 == scene.value("mcpvisor_server_state_since_timestamp_seconds", server="docs")
 
 
+def test_the_expiry_of_a_token_is_absent_while_none_is_known(scene):
+    """The gauge is there from the first token that says when it expires, and goes with it."""
+    name = "mcpvisor_auth_token_expiry_timestamp_seconds"
+    scene.add("docs", transport="http")
+    seen = [scene.value(name, server="docs")]
+    for expires_at in (99.0, None, 100.0):
+        scene.recorder(ev.CredentialsRefreshed(at=1.0, server="docs", source="store", expires_at=expires_at))
+        seen.append(scene.value(name, server="docs"))
+    scene.recorder(ev.CredentialsDropped(at=1.0, server="docs"))
+    seen.append(scene.value(name, server="docs"))
+
+    assert [None, 99.0, None, 100.0, None] == seen
+
+
 def test_next_attempt_is_absent_while_none_is_due(scene):
     """The time of the next try is shown only while there is one."""
     name = "mcpvisor_server_next_attempt_timestamp_seconds"
@@ -252,6 +266,20 @@ def test_what_is_not_known_is_absent(scene):
     assert (None, None, 0.0) == (*before, scene.value("mcpvisor_state_store_up"))
 
 
+def test_the_state_store_is_up_or_down_as_its_events_say(scene):
+    """It is down from the event that it is degraded to the one that it has recovered."""
+    seen = []
+    for event in (
+        ev.StateStoreDegraded(at=1.0, reason="full"),
+        ev.StateStoreReplaced(at=1.5, reason="damaged", aside=""),
+        ev.StateStoreRecovered(at=2.0, seconds=1.0, lost=0),
+    ):
+        scene.recorder(event)
+        seen.append(scene.value("mcpvisor_state_store_up"))
+
+    assert [0.0, 0.0, 1.0] == seen
+
+
 def test_counting_a_call_is_cheap(scene):
     """A call costs its counting less than 50 microseconds, however many servers there are."""
     scene.fill(200)
@@ -262,3 +290,28 @@ def test_counting_a_call_is_cheap(scene):
     each = (monotonic() - start) / 2000
 
     assert each < 50e-6
+
+
+def test_subscriptions_are_counted_by_state(scene):
+    """The states of the wanted resources as they are now, and what became of them at each new session."""
+    scene.add("docs", "plain")
+    scene.recorder(ev.SubscriptionsCounted(at=1.0, server="docs", counts={"active": 2, "failed": 1}))
+    for counts in ({"active": 2, "failed": 1}, {"active": 1, "polled": 1, "pending": 1}):
+        scene.recorder(ev.SubscriptionsRestored(at=1.0, server="docs", generation=1, counts=counts))
+    states = ("pending", "active", "failed", "polled")
+    outcomes = ("restored", "polled", "failed")
+
+    assert [0, 2, 1, 0] == [scene.value("mcpvisor_subscriptions", server="docs", state=state) for state in states]
+    assert [3, 1, 2] == [
+        scene.value("mcpvisor_subscription_restores_total", server="docs", outcome=outcome) for outcome in outcomes
+    ]
+    assert None is scene.value("mcpvisor_subscriptions", server="plain", state="active")
+
+
+def test_subscriptions_go_with_their_server(scene):
+    """No series is left of a server that was removed."""
+    scene.add("docs")
+    scene.recorder(ev.SubscriptionsCounted(at=1.0, server="docs", counts={"active": 2}))
+    scene.recorder(ev.ServerRemoved(at=2.0, server="docs"))
+
+    assert [] == scene.series_of("docs")

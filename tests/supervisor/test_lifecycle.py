@@ -656,7 +656,7 @@ class Walk(RuleBasedStateMachine):
     def two_processes_only_where_that_is_allowed(self) -> None:
         """A stdio server never has two processes, and with `overlap` never three that are not on their way out."""
         if hasattr(self, "cycle") and self.cycle.spec.transport == "stdio":
-            assert len(self.cycle._open) <= (2 if self.cycle.spec.overlap else 1)
+            assert len(self.cycle._held.open) <= (2 if self.cycle.spec.overlap else 1)
 
     @invariant()
     def who_serves_is_known(self) -> None:
@@ -669,3 +669,37 @@ class Walk(RuleBasedStateMachine):
 
 Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 TestWalk = Walk.TestCase
+
+
+class TestOtherCredentials:
+    @pytest.mark.parametrize("cause", ["auth", "auth_unavailable", "connect_failed"])
+    def test_they_are_tried_at_once_where_no_session_stands(self, cause: str) -> None:
+        """Whatever a server that is away waits for, an edit of how it is reached may be it."""
+        cycle = machine(http())
+        run_to_ready(cycle)
+        end(cycle, 1.0, cause)
+        cycle.handle(lc.SpecChanged(http(queue=1), restart=False), 2.0)
+        waiting = cycle.state
+        other = http(target=HttpTarget(url="http://127.0.0.1:1/mcp", headers=(("Authorization", "x"),)))
+
+        assert opens(cycle.handle(lc.SpecChanged(other, restart=False), 3.0)) == [2]
+        assert waiting in (State.AUTH_REQUIRED, State.BACKOFF)
+
+    def test_a_session_that_stands_is_left_alone(self) -> None:
+        """It asks for them with its next request; and a server that is to rest is not started for them."""
+        cycle = machine(http())
+        run_to_ready(cycle)
+        other = http(target=HttpTarget(url="http://127.0.0.1:1/mcp", headers=(("Authorization", "x"),)))
+
+        assert cycle.handle(lc.SpecChanged(other, restart=False), 1.0) == []
+        end(cycle, 2.0, "auth")
+        assert cycle.handle(lc.SpecChanged(http(enabled=False), restart=False), 3.0) == []
+
+    def test_a_refusal_in_mid_session_lets_answers_come(self) -> None:
+        """Requests that were let through before have answers on their way: they have the time of a drain."""
+        cycle = machine(http(drain=7.0))
+        run_to_ready(cycle)
+        commands = cycle.handle(lc.Ended(1, "auth", "401"), 1.0)
+
+        assert lc.Retire(1, 7.0) in commands
+        assert cycle.state is State.AUTH_REQUIRED

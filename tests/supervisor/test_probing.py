@@ -20,6 +20,7 @@ from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.probing import Latency
 from mcpvisor.supervisor.spec import ProbePolicy, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.supervisor import Supervisor
 from tests.supervisor.memory_wire import MemoryServer
 
@@ -190,9 +191,8 @@ class TestServersWithoutPing:
         assert 1 == server.log.count("tools/list")
         assert server.log.count("ping") > 5
 
-    @pytest.mark.parametrize(("cause", "state"), [("busy", State.READY), ("auth", State.DEGRADED)])
-    async def test_a_refusal_is_a_sign_of_life(self, cause: str, state: State) -> None:
-        """Limits and credentials end no session; refused credentials show."""
+    async def refused(self, cause: str, seconds: float) -> ServerStatus:
+        """How a server stands that refuses everything for so long."""
         server = MemoryServer(kind="http")
 
         async def refuse(params: dict[str, Any]) -> Any:
@@ -200,11 +200,22 @@ class TestServersWithoutPing:
             raise RequestFailed(Outcome.NOT_SENT, cause, "refused")
 
         async with supervised(server) as supervisor:
-            server.handlers["ping"] = refuse
-            await anyio.sleep(600)
-            status = supervisor.status("files")
+            server.handlers |= {"ping": refuse, "tools/list": refuse}
+            await anyio.sleep(seconds)
+            return supervisor.status("files")
 
-        assert (1, state, "refused" if cause == "auth" else "") == (status.generation, status.state, status.reason)
+    async def test_a_limit_is_a_sign_of_life(self) -> None:
+        """Whoever says that he is busy is alive."""
+        status = await self.refused("busy", 600)
+
+        assert (1, State.READY, "") == (status.generation, status.state, status.reason)
+
+    @pytest.mark.parametrize(("seconds", "state"), [(32, State.DEGRADED), (60, State.AUTH_REQUIRED)])
+    async def test_refused_credentials_show_and_end_a_session_in_the_end(self, seconds: float, state: State) -> None:
+        """The first refusal shows; as many in a row as probes may be missed are no accident."""
+        status = await self.refused("auth", seconds)
+
+        assert (1, state, "refused") == (status.generation, status.state, status.reason)
 
 
 class TestSlowness:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import (
     Change,
@@ -52,7 +53,7 @@ def test_the_fields_that_changed_are_named() -> None:
 def test_every_secret_of_an_entry_is_known() -> None:
     """Whatever a server may write of them can be masked."""
     launch = StdioLaunch(command="x", args=("--token", Secret("in-args")), env=(("A", "plain"), ("B", Secret("in-env"))))
-    target = HttpTarget(url="http://127.0.0.1/", headers=(("X-Key", Secret("in-header")),), bearer=Secret("in-bearer"))
+    target = HttpTarget(url="http://127.0.0.1/", headers=(("X-Key", Secret("in-header")),), auth=Bearer(Secret("in-bearer")))
 
     assert secrets_of(replace(FILES, target=launch)) == ["in-args", "in-env"]
     assert secrets_of(replace(FILES, target=target)) == ["in-header", "in-bearer"]

@@ -191,6 +191,36 @@ class TestCalls:
         assert anyio.current_time() - before == pytest.approx(60.0)
         assert len(seen) in (11, 12)
 
+    @pytest.mark.parametrize(("deadline", "seconds"), [(12.0, 12.0), (100.0, 60.0)])
+    async def test_a_deadline_of_the_caller_is_hard(self, deadline: float, seconds: float) -> None:
+        """No progress extends it, `call_max` bounds it, and the server is told of the end."""
+        server = MemoryServer()
+
+        async def slow(params: dict[str, Any]) -> Any:
+            assert server.wire is not None
+            while True:
+                await anyio.sleep(5)
+                server.wire._received(
+                    b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":1}}'
+                    % params["_meta"]["progressToken"]
+                )
+
+        server.handlers["tools/call"] = slow
+        async with supervised(spec(call_timeout=7.0, call_max=60.0), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            before = anyio.current_time()
+            params = {"name": "echo"}
+            door = supervisor.connection("files")
+            failure = await failure_of(
+                door.request("tools/call", params, principal=ME, deadline=deadline, on_progress=lambda _: None)
+            )
+            took = anyio.current_time() - before
+            assert server.wire is not None
+
+            assert (Outcome.TIMEOUT, "deadline") == (failure.outcome, failure.cause)
+            assert took == pytest.approx(seconds)
+            assert ["tools/call"] == server.wire.cancelled
+
     async def test_calls_over_the_limits_wait_and_then_are_refused(self) -> None:
         """`concurrency` run, `queue` wait, the next one is told so at once."""
         server = MemoryServer()

@@ -96,7 +96,7 @@ class DaemonReloading:
     async def _all_ready(self, timeout: float) -> bool:
         with anyio.move_on_after(timeout):
             for name in self._supervisor.names():
-                await self._supervisor.wait_until(name, lambda status: status.is_healthy)
+                await self._supervisor.wait_until(name, lambda status: status.is_settled)
             return True
         return False
 

@@ -106,6 +106,11 @@ class ServerFamilies:
             "server",
             "cause",
         )
+        self.token_expiry = book.gauge(
+            "mcpvisor_auth_token_expiry_timestamp_seconds",
+            "When the credentials that were fetched for a server expire; absent where none were, or nobody said.",
+            "server",
+        )
 
 
 class ProcessFamilies:
@@ -151,6 +156,21 @@ class CallFamilies:
             "Notifications a server sent, by method.",
             "server",
             "mcp_method_name",
+        )
+
+
+class SubscriptionFamilies:
+    """What is wanted of the resources of servers; a server of which nothing is wanted has no such series."""
+
+    def __init__(self, book: Book) -> None:
+        self.number = book.gauge(
+            "mcpvisor_subscriptions", "Resources of a server whose changes are wanted, by how that stands.", "server", "state"
+        )
+        self.restores = book.counter(
+            "mcpvisor_subscription_restores_total",
+            "Subscriptions that were brought to a new session, by what became of them.",
+            "server",
+            "outcome",
         )
 
 
@@ -203,6 +223,7 @@ class Families:
         self.server = ServerFamilies(self.book)
         self.process = ProcessFamilies(self.book)
         self.call = CallFamilies(self.book)
+        self.subscription = SubscriptionFamilies(self.book)
         self.daemon = DaemonFamilies(self.book)
         for own in ProcessCollector(registry=registry).collect():
             name = f"{own.name}_total" if own.type == "counter" else own.name

@@ -92,7 +92,11 @@ class MetricsRecorder:
             ev.ProcessStarted: lambda s, e: s.process_started(e.generation),
             ev.ProcessEnded: lambda s, e: s.process_ended(e.generation),
             ev.ProcessesSampled: lambda s, e: s.processes_sampled(e.processes, e.resident_bytes, e.cpu_seconds),
+            ev.SubscriptionsCounted: lambda s, e: s.subscriptions_counted(e.counts),
+            ev.SubscriptionsRestored: lambda s, e: s.subscriptions_restored(e.counts),
             ev.StderrWritten: lambda s, e: s.stderr_written(len(e.lines) + e.dropped),
+            ev.CredentialsRefreshed: lambda s, e: s.credentials_expire(e.expires_at),
+            ev.CredentialsDropped: lambda s, _: s.credentials_expire(None),
             ev.StdoutNoise: lambda s, e: s.noise_counted(e.count),
         }
 

@@ -14,6 +14,8 @@ import anyio.abc
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
+from mcpvisor.supervisor.auth.server_credentials import ServerCredentials
+from mcpvisor.supervisor.auth.sources import Sources
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.describing import describe
@@ -27,12 +29,16 @@ from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
-from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.restoring import CHANGED, Restorer
 from mcpvisor.supervisor.session import Lasting
-from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between, rotates
 from mcpvisor.supervisor.starts import StartGate, Urgency
+from mcpvisor.supervisor.states import ADMITTING
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.store import Store
+from mcpvisor.supervisor.subscriptions.standing import Wish
+from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.http_memory import HttpMemory
 
 BY_CONFIG: Final = "config"
@@ -70,9 +76,13 @@ class ServerActor:
         self._lifecycle = Lifecycle(spec, random.random)
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
-        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
+        report = self.reporter
+        self.subscriptions = Subscriptions(
+            SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
+        )
+        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
         self._http_memory = HttpMemory()
-        self._recall = Recall(shared.store, spec)
+        self._recall = Recall(shared.store, spec, report.mask)
         self._means = Means(
             opener=shared.opener,
             starts=shared.starts,
@@ -81,6 +91,8 @@ class ServerActor:
             urgent=self._urgency,
             post=self._told,
         )
+        self._sources = Sources(shared.store, shared.instance, report.mask)
+        self._credentials = ServerCredentials(spec, report, self._sources)
         self._generations: dict[int, Generation] = {}
         self._serving: int | None = None
         """The generation that requests go to."""
@@ -96,11 +108,13 @@ class ServerActor:
         self._wanted_at: float | None = None
         """When the operator gave the order that stands."""
         self._watchers: list[Callable[[], None]] = []
-        self.reporter.on_list_notice = self._restorer.notified
+        self.reporter.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
         if self._recall.offer is not NOTHING:
             self._restorer.offer = self._recall.offer
             self.connection.recalled(self._recall.offer)
+        self.reporter.on_update = self.subscriptions.updated
+        self.reporter.on_missed = self.subscriptions.missed
 
     @property
     def spec(self) -> ServerSpec:
@@ -113,6 +127,8 @@ class ServerActor:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self.reporter.added(self.spec)
+            tasks.start_soon(self._credentials.run)
+            self._want_resources()
             if not self._removed:
                 self._want_by_spec()
             early, self._early = self._early, []
@@ -124,6 +140,7 @@ class ServerActor:
                     await self._woken.wait()
                 if self._lifecycle.deadline is not None and anyio.current_time() >= self._lifecycle.deadline:
                     self._handle(told.TimePassed(self.reporter.ring.last_write))
+            self._credentials.stop()
         self.reporter.removed()
 
     # Orders: each only edits what is wanted
@@ -134,12 +151,17 @@ class ServerActor:
         if change.change is Change.KEEP:
             return change
         enabled_changed = spec.enabled != self.spec.enabled
+        is_told_otherwise = spec.target != self.spec.target
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
         self._recall.respecified(spec)
+        self._reauthorise(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
+        if change.change is Change.UPDATE and is_told_otherwise:
+            self._restorer.reread()  # other credentials may show other lists, and are tried by it at once
+        self._want_resources()
         if enabled_changed:
             self._wanted_by, self._wanted_at = BY_CONFIG, None
             self._recall.no_order()
@@ -149,11 +171,24 @@ class ServerActor:
         )
         return change
 
+    def _reauthorise(self, spec: ServerSpec) -> None:
+        """Other credentials of the same client are for the sessions that stand, too; those of another are not for them."""
+        if rotates(self.spec.target, spec.target):
+            self._credentials.respecified(spec)
+            return
+        self._credentials.stop()
+        if self._credentials.expires_at is not None:
+            self.reporter.credentials_dropped()
+        self._credentials = ServerCredentials(spec, self.reporter, self._sources)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._credentials.run)
+
     def order(self, order: str, wanted: told.Wanted | None, who: str) -> None:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
         self._wanted_by, self._wanted_at = f"{who} ({order})", time.time()
         self._recall.ordered(order, who)
+        self._credentials.try_again()
         if wanted is None:
             self._handle(told.WantedSet(told.Wanted.RUNNING, f"restart ordered by {who}"))
             self._handle(told.RestartOrdered(f"restart ordered by {who}"))
@@ -183,6 +218,15 @@ class ServerActor:
             self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
             self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
+
+    def _want_resources(self) -> None:
+        wishes = {one.uri: Wish(poll=one.poll, force=one.force) for one in self.spec.subscriptions}
+        self.subscriptions.replace(BY_CONFIG, wishes)
+
+    def _subscriptions_told(self, event: events.Event) -> None:
+        self.reporter.emit(event)
+        if isinstance(event, events.SubscriptionsCounted):
+            self._tell_watchers()
 
     # The lifecycle, applied
 
@@ -242,6 +286,7 @@ class ServerActor:
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
             memory=self._http_memory,
+            credentials=self._credentials,
         )
         generation = Generation(opening, self._means)
         self._generations[number] = generation
@@ -255,22 +300,39 @@ class ServerActor:
             self._serving = None
             self.connection.carried_by(None)
             self.connection.stale = self.connection.offer is not NOTHING
+        else:
+            self._resume(self._generations[self._serving])
+
+    @staticmethod
+    def _resume(serving: Generation) -> None:
+        """Let the generation that serves go on, should another one that was to take over be given up."""
+        if serving.session is not None:
+            serving.session.resume()
 
     def _serve(self, number: int) -> None:
         generation = self._generations[number]
+        if self._serving is not None:
+            self._restorer.reread()  # the lists of the last one may have been read after those of this one
         self._serving = number
         self.connection.era = generation.handshake.era if generation.handshake else None
         self.connection.carried_by(generation.session)
 
     def _offered(self, offer: Offer) -> None:
-        self.connection.offer = self._recall.offer = offer
-        self._recall.keep()
+        self.connection.offer = offer
+        self._recall.offered(offer)
         self._tell_watchers()
+
+    def _list_noticed(self, method: str) -> bool:
+        if "resources" in CHANGED.get(method, ()):
+            self.subscriptions.lists_changed()
+        return self._restorer.notified(method)
 
     def _moved(self, moved: told.Moved) -> None:
         due = self._lifecycle.next_attempt
         if moved.old is not moved.new:
             self._since = time.time()
+            if moved.old in ADMITTING and moved.new not in ADMITTING:
+                self.subscriptions.detach("there is no session now")
         self.connection.moved(moved.new, moved.reason, due, returns=self._lifecycle.wanted is told.Wanted.RUNNING)
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
@@ -338,4 +400,6 @@ class ServerActor:
             since=self._since,
             wanted_by=wanted_by,
             wanted_at=wanted_at,
+            token_expires_at=self._credentials.expires_at,
+            subscriptions=self.subscriptions,
         )

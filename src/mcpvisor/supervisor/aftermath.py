@@ -1,4 +1,4 @@
-"""Owns what follows the end of a generation, by its cause and its exit code: one pure table of reactions."""
+"""Owns what follows the end of a generation, by its cause and its exit code, and what is reason enough to end one."""
 
 from __future__ import annotations
 
@@ -62,6 +62,14 @@ def reason_of(end: Ended, reaction: Reaction, policy: RestartPolicy) -> str:
     if reaction in (Reaction.DONE, Reaction.GIVE_UP):
         return f"{end.detail}; its restart policy is {policy.policy.value}"
     return end.detail
+
+
+def over_ceiling(resident_bytes: int, policy: RestartPolicy) -> str:
+    """Why a server is to be replaced for the memory that its processes use; empty where it is not."""
+    if policy.max_memory is None or resident_bytes <= policy.max_memory:
+        return ""
+    mib = 1024 * 1024
+    return f"it uses {resident_bytes / mib:.0f} MiB, over the {policy.max_memory / mib:.0f} MiB of restart.max_memory"
 
 
 def _is_prevented(end: Ended, policy: RestartPolicy) -> bool:

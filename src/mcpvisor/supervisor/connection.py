@@ -125,10 +125,10 @@ class Connection:
     ) -> JsonObject:
         """The server's raw result for one request on behalf of `principal`.
 
-        `deadline` is in seconds from now and bounds everything, waiting included; without it the spec's `call_timeout` runs
-        from the last sign of life, and `call_max` in all. Cancelling the caller cancels the request. `log_level` is sent to
-        servers of the newer era, which log to nobody who does not ask; `on_log` gets the log messages that came within the
-        answer, where the wire can tell. Raises RequestFailed.
+        `deadline` is in seconds from now and bounds everything, waiting included, and no progress extends it; without it the
+        spec's `call_timeout` runs from the last sign of life. `call_max` bounds either. Cancelling the caller cancels the
+        request. `log_level` is sent to servers of the newer era, which log to nobody who does not ask; `on_log` gets the log
+        messages that came within the answer, where the wire can tell. Raises RequestFailed.
         """
         del principal  # limits and audit are keyed by it where they exist; the door takes it from the first day
         call = _Call(method, params, on_progress, on_log, client_capabilities, log_level)
@@ -153,7 +153,7 @@ class Connection:
 
     async def _within_time(self, call: _Call, deadline: float | None) -> JsonObject:
         now = anyio.current_time()
-        hard = now + (self.spec.call_max if deadline is None else deadline)
+        hard = now + min(self.spec.call_max, self.spec.call_max if deadline is None else deadline)
         idle = self.spec.call_timeout if deadline is None else deadline
         scope = anyio.CancelScope(deadline=min(hard, now + idle))
         wanted = call.on_progress

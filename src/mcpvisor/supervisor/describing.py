@@ -12,6 +12,7 @@ from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.states import BOUNDED
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
 
 def describe(
@@ -23,6 +24,8 @@ def describe(
     since: float,
     wanted_by: str,
     wanted_at: float | None,
+    token_expires_at: float | None,
+    subscriptions: Subscriptions,
 ) -> ServerStatus:
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
@@ -53,10 +56,14 @@ def describe(
         prompts=len(offer.prompts),
         stale=connection.stale,
         last_exit=reporter.last_exit,
+        token_expires_at=token_expires_at,
+        subscriptions_wanted=len(subscriptions),
+        subscriptions_active=subscriptions.working,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
+        replacing=cycle.is_replacing,
         origin=spec.origin,
         shown_name=spec.shown_name,
     )

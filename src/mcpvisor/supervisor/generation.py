@@ -76,8 +76,10 @@ class Generation:
 
     @property
     def push(self) -> str:
-        """How the wire's push stream stands; empty where it has none."""
-        return self._wire.push if self._wire is not None and self.session is not None else ""
+        """How the wire's push stream stands; empty where notifications need none."""
+        if self._wire is None or self._wire.kind != "http" or self.handshake is None or self.handshake.modern:
+            return ""
+        return self._wire.push
 
     @property
     def push_reason(self) -> str:
@@ -161,11 +163,13 @@ class Generation:
         session = self.session = Session(wire, handshake, self.spec, self._means.lasting, self._impaired)
         self._post(told.Negotiated(self.number))
         with self._upkeep:
-            lacking = await session.restore()
-            if wire.end is None:
-                self._is_restored = True
-                self._post(told.Restored(self.number, lacking))
-                await session.keep()
+            async with anyio.create_task_group() as tasks:
+                lacking = await session.restore(tasks)
+                if wire.end is None:
+                    self._is_restored = True
+                    self._post(told.Restored(self.number, lacking))
+                    await session.keep()
+                tasks.cancel_scope.cancel()
         await anyio.sleep_forever()  # retired: the watchers end what is left
 
     def _impaired(self, lacking: str) -> None:

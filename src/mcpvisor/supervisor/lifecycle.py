@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcpvisor.supervisor.aftermath import COUNTED, Reaction, reaction_to, reason_of
+from mcpvisor.supervisor.aftermath import COUNTED, Reaction, over_ceiling, reaction_to, reason_of
 from mcpvisor.supervisor.backoff import Jitter, RestartHistory
+from mcpvisor.supervisor.held import Held
 from mcpvisor.supervisor.lifecycle_messages import (
     Closed,
     Command,
@@ -26,7 +27,6 @@ from mcpvisor.supervisor.lifecycle_messages import (
     MemorySampled,
     Moved,
     Negotiated,
-    Open,
     Opened,
     RestartOrdered,
     Restored,
@@ -67,14 +67,9 @@ class Lifecycle:
         self.state = State.STARTING if spec.enabled else State.DISABLED
         self.reason = "about to be started" if spec.enabled else "disabled in its entry"
         self.wanted = Wanted.RUNNING if spec.enabled else Wanted.DISABLED
-        self.generation = 0
-        """The number of the newest generation; 0 before the first."""
+        self._held = Held()
         self._history = RestartHistory(jitter)
-        self._open: set[int] = set()
-        self._lingering: set[int] = set()
         self._due = False
-        self._processes: set[int] = set()
-        """Which of the generations that are left are processes of ours."""
         self._current: int | None = None
         self._lacking = ""
         """What does not work besides calls of the generation that serves."""
@@ -87,8 +82,6 @@ class Lifecycle:
         self._rest_reason = ""
         self.is_done = False
         """Whether the server is at rest because it ended well and its restart policy leaves it at that."""
-        self.restarts = 0
-        """How many further generations were opened, but for those that only spoke to the server in another way."""
 
     def handle(self, event: Input, now: float) -> list[Command]:
         """Take one input at the time `now`; returns what is to be done, in order."""
@@ -121,15 +114,34 @@ class Lifecycle:
         return min((at for at in (self._deadline, beside) if at is not None), default=None)
 
     @property
+    def generation(self) -> int:
+        """The number of the newest generation; 0 before the first."""
+        return self._held.newest
+
+    @property
+    def restarts(self) -> int:
+        """How many further generations were opened, but for those that only spoke to the server in another way."""
+        return self._held.restarts
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether another generation is to take over from the one that serves."""
+        return self._replacement is not None
+
+    @property
     def is_gone(self) -> bool:
         """Whether no generation is left in any form."""
-        return not self._open and not self._lingering
+        return self._held.is_empty
 
     @property
     def next_attempt(self) -> float | None:
         """When the next try by itself is due, in monotonic seconds; None when none is."""
         waiting = self.state in (State.BACKOFF, State.CRASH_LOOP, State.FAILED, State.AUTH_REQUIRED)
         return self._deadline if waiting else None
+
+    @property
+    def _is_process(self) -> bool:
+        return self.spec.transport == "stdio"
 
     # What is wanted
 
@@ -157,8 +169,9 @@ class Lifecycle:
         return commands + self._move(State.DRAINING, self._rest_reason)
 
     def _change_spec(self, event: SpecChanged, now: float) -> list[Command]:
+        is_told_otherwise = self._current is None and event.spec.enabled and self.spec.target != event.spec.target
         self.spec = event.spec
-        if event.restart:
+        if event.restart or is_told_otherwise:  # other credentials may be what it was waiting for
             self._history.start_timeouts = 0
             return self._restart("its entry was changed", "spec", now)
         return []
@@ -182,15 +195,11 @@ class Lifecycle:
 
     def _weigh(self, event: MemorySampled, now: float) -> list[Command]:
         """Replace in good order what uses too much memory, at most once in `stable_after`."""
-        policy, used = self.spec.restart, event.resident_bytes
         is_held = event.generation == self._current and self.state in UP and self._replacement is None
-        if policy.max_memory is None or used <= policy.max_memory or not is_held:
-            return []
-        if now - self._recycled_at < policy.stable_after:
+        reason = over_ceiling(event.resident_bytes, self.spec.restart)
+        if not is_held or not reason or now - self._recycled_at < self.spec.restart.stable_after:
             return []
         self._recycled_at = now
-        mib = 1024 * 1024
-        reason = f"it uses {used / mib:.0f} MiB, over the {policy.max_memory / mib:.0f} MiB of restart.max_memory"
         return self._restart(reason, "memory", now)
 
     def _stop_budget(self) -> float:
@@ -239,12 +248,11 @@ class Lifecycle:
         lived = self._ready_since is not None and now - self._ready_since >= SERVED_AFTER and event.cause != "probe"
         served = event.served or lived
         stable = self._ready_since is not None and now - self._ready_since >= self.spec.restart.stable_after
-        lost = event.generation not in self._processes and event.cause in LINGERING
+        lost = event.generation not in self._held.processes and event.cause in LINGERING
         commands: list[Command] = [Retire(event.generation, self.spec.drain if lost else 0.0)]
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
-            self._open.discard(event.generation)
-            self._lingering.add(event.generation)
+            self._held.linger(event.generation)
         self._current, self._ready_since = None, None
         if stable:
             self._history.forget()
@@ -281,11 +289,10 @@ class Lifecycle:
                 return self._await_try(State.CRASH_LOOP if found.is_looping else State.BACKOFF, found.reason, found.at)
 
     def _closed(self, generation: int, now: float) -> list[Command]:
-        for held in (self._open, self._lingering, self._processes):
-            held.discard(generation)
+        self._held.closed(generation)
         if self._replacement is not None and self._replacement.is_due:
             return self._try_replacement(self._replacement, self._replacement.cause)
-        if self._open or self._current is not None:
+        if self._held.open or self._current is not None:
             return []
         if self.wanted is not Wanted.RUNNING:
             return self._rest(now)
@@ -297,19 +304,18 @@ class Lifecycle:
 
     def _may_overlap(self, current: int) -> bool:
         """Whether the next generation may come up while this one serves: two processes only where the entry allows it."""
-        return self.spec.overlap or self.spec.transport != "stdio" or current not in self._processes
+        return self.spec.overlap or not self._is_process or current not in self._held.processes
 
     def _withdraw(self) -> list[Command]:
         beside, self._replacement = self._replacement, None
         return [] if beside is None or beside.generation is None else [Retire(beside.generation, 0.0)]
 
     def _try_replacement(self, beside: Replacement, cause: str) -> list[Command]:
-        is_process = self.spec.transport == "stdio"
-        beside.is_due = bool(self._open - {self._current}) or (is_process and bool(self._lingering & self._processes))
+        beside.is_due = not self._held.has_room_beside(self._current, is_process=self._is_process)
         if beside.is_due:
             beside.deadline = None
             return []
-        opening = self._opening(cause)
+        opening = self._held.opening(cause, is_process=self._is_process)
         beside.begun(self.generation)
         return [opening, *self._beside_changed()]
 
@@ -333,8 +339,7 @@ class Lifecycle:
     def _take_over(self, event: Restored, now: float) -> list[Command]:
         former, self._current, self._replacement = self._current, event.generation, None
         assert former is not None
-        self._open.discard(former)
-        self._lingering.add(former)
+        self._held.linger(former)
         self._ready_since = now
         self._history.start_timeouts = 0
         self._deadline = self._stable_at()
@@ -411,24 +416,16 @@ class Lifecycle:
 
     def _open_next(self, now: float, cause: str, reason: str) -> list[Command]:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""
-        if self._open:
+        if self._held.open:
             self._due = True
             self._deadline = None if self.next_attempt is not None else self._deadline
             return []
-        opening = self._opening(cause)
+        opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
         self._current = self.generation
         self._tried_at = now
         self._deadline = None
         return [opening, *self._move(State.STARTING, reason)]
-
-    def _opening(self, cause: str) -> Open:
-        self.generation += 1
-        self.restarts += self.generation > 1 and cause != "another_way"
-        self._open.add(self.generation)
-        if self.spec.transport == "stdio":
-            self._processes.add(self.generation)
-        return Open(self.generation, cause if self.generation > 1 else "start")
 
     def _move(self, state: State, reason: str) -> list[Command]:
         old, self.state = self.state, state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -15,6 +16,9 @@ ELLIPSIS: Final = "…"
 MAX_CUTS: Final = 8
 """Where a text was cut is looked at from its end; ours have no more cuts, a server's may be all cuts."""
 
+MAX_PASSING: Final = 32
+"""Secrets of a short life that are remembered, the newest ones."""
+
 MAX_DEPTH: Final = 100
 """Levels that are kept of a value that is too deep to be written at once."""
 
@@ -25,12 +29,22 @@ class Mask:
     """Masks every secret that a server was ever given; a secret that was rotated may still be in its mouth."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets: list[str] = []
+        self._lasting: set[str] = set()
+        self._passing: deque[str] = deque(maxlen=MAX_PASSING)
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Mask these, too."""
-        known = {*self._secrets, *(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)}
+        self._lasting.update(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+        self._arrange()
+
+    def learn_passing(self, secrets: Iterable[str]) -> None:
+        """Mask these until `MAX_PASSING` newer ones have come: tokens are fetched for as long as the daemon runs."""
+        self._passing.extend(secret for secret in secrets if len(secret) >= SHORTEST_SECRET and secret not in self._passing)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        known = {*self._lasting, *self._passing}
         # Longest first: one may be a part of another.
         self._secrets = sorted(known, key=lambda secret: (-len(secret), secret))
         self._raw = [secret.encode() for secret in self._secrets]

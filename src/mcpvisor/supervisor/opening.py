@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mcpvisor.supervisor.auth.credential import Credentials
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import ServerSpec
@@ -58,6 +59,8 @@ class Opening:
     """Where the process gets a control group of its own."""
     memory: HttpMemory = field(default_factory=HttpMemory)
     """What the wires before have left, of a server that is reached by HTTP."""
+    credentials: Credentials | None = None
+    """What the requests of an HTTP wire carry; without them they carry what the spec itself says."""
 
 
 Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]

@@ -16,9 +16,6 @@ SLOW_ROW: Final = 3
 DEAF_AFTER: Final = 2
 """A server that was silent to the usual question so many times, and answered the other, is only asked the other."""
 
-_REFUSED: Final = frozenset({"auth", "busy"})
-"""Causes of a refusal that somebody has written who is alive."""
-
 
 class Verdicts(Protocol):
     """Who is told how a probe went."""
@@ -29,6 +26,10 @@ class Verdicts(Protocol):
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
         """No answer, `misses` times in a row. `busy`: requests are inside their own time; `dead`: enough is enough."""
+        ...
+
+    def probe_withheld(self, cause: RequestFailed) -> None:
+        """There were no credentials to probe with, which says nothing about the session."""
         ...
 
 
@@ -134,13 +135,16 @@ class Prober:
             try:
                 await self._probe(otherwise)
             except RequestFailed as error:
-                failure = None if error.outcome is Outcome.PEER_ERROR or error.cause in _REFUSED else error
+                failure = None if error.outcome is Outcome.PEER_ERROR or error.cause == "busy" else error
         if scope.cancelled_caught:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
         if failure is None:
             self._deafness = self._deafness + 1 if otherwise and self._misses else self._deafness if otherwise else 0
             self._took(anyio.current_time() - started, is_busy=self._busy(started))
             return None
+        if failure.cause == "auth_unavailable":
+            self._verdicts.probe_withheld(failure)
+            return failure
         self._missed(failure, started)
         return failure
 

@@ -53,7 +53,7 @@ class Row:
     """The operator allows it for lost sessions (`replay_on_session_loss`)."""
 
 
-LASTING: Final = frozenset({"auth", "busy", "queue_full", "tls"})
+LASTING: Final = frozenset({"auth", "auth_unavailable", "busy", "queue_full", "tls"})
 """Causes that will be just as true a moment later; the caller is told at once."""
 
 BUSY_WAIT: Final = 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
-from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, Listed, read_list
 from mcpvisor.supervisor.offer import NOTHING, Offer
@@ -29,16 +28,12 @@ SETTLE: Final = 0.1
 
 LIST_RETRY: Final = 5.0
 LIST_RETRY_MAX: Final = 60.0
-LISTEN_RETRY: Final = 1.0
-LISTEN_RETRY_MAX: Final = 60.0
 
 WHY: Final = 200
 """Characters that are kept of why a list cannot be had; a server may answer with any number."""
 
 LISTEN_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 """The answer to our own stream of notifications, and nobody else's business."""
-
-_LISTEN_FILTER: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
 
 class OfferWatcher(Protocol):
@@ -89,30 +84,18 @@ class Restorer:
         """Read every list that the server says it has; returns what could not be had, empty when all could."""
         self._dirty.clear()
         self._failed.clear()
-        fresh = replace(
-            self.offer,
-            capabilities=handshake.capabilities,
-            server_info=handshake.server_info,
-            instructions=handshake.instructions,
-        )
+        self._describe(handshake)
         kinds = self._offered_kinds(handshake)
-        gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(fresh, kind))
+        gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(self.offer, kind))
         for kind in gone:  # a server that was replaced has lists no more that are still on show
-            fresh = _with_list(fresh, kind, ())
-        self.offer = fresh
+            self.offer = _with_list(self.offer, kind, ())
         if gone:
-            self._watcher.offered(fresh, gone)
+            self._watcher.offered(self.offer, gone)
         await self._read(kinds, ask)
         return self._lacking()
 
     async def follow(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
         """Keep the lists in step with the server until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            if handshake.modern:
-                tasks.start_soon(self._listen, handshake, ask)
-            await self._keep_reading(handshake, ask, lacking)
-
-    async def _keep_reading(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
         delay = LIST_RETRY
         while True:
             if not self._dirty:
@@ -121,10 +104,20 @@ class Restorer:
                     await self._woken.wait()
                 self._dirty.update(self._failed)
             await anyio.sleep(SETTLE)
+            self._describe(handshake)
             kinds, self._dirty = self._dirty & set(self._offered_kinds(handshake)), set()
             await self._read([kind for kind in KINDS if kind in kinds], ask)
             delay = min(delay * 2, LIST_RETRY_MAX) if self._failed else LIST_RETRY
             lacking(self._lacking())
+
+    def _describe(self, handshake: Handshake) -> None:
+        """What is offered is offered by this session: another one may have begun to take over, and was given up."""
+        self.offer = replace(
+            self.offer,
+            capabilities=handshake.capabilities,
+            server_info=handshake.server_info,
+            instructions=handshake.instructions,
+        )
 
     async def _read(self, kinds: Iterable[CatalogKind], ask: Ask) -> None:
         changed: list[CatalogKind] = []
@@ -148,21 +141,6 @@ class Restorer:
     @staticmethod
     def _offered_kinds(handshake: Handshake) -> list[CatalogKind]:
         return [kind for kind in KINDS if CAPABILITY[kind] in handshake.capabilities]
-
-    async def _listen(self, handshake: Handshake, ask: Ask) -> None:
-        """Hold the one stream on which servers of the newer era push; after each gap every list is read again."""
-        delay = LISTEN_RETRY
-        while True:
-            began = anyio.current_time()
-            try:
-                await ask("subscriptions/listen", {"notifications": dict(_LISTEN_FILTER)})
-            except RequestFailed as failure:
-                if failure.outcome is Outcome.PEER_ERROR:
-                    return  # the server pushes nothing: its lists are as they were read
-            delay = LISTEN_RETRY if anyio.current_time() - began > LISTEN_RETRY_MAX else min(delay * 2, LISTEN_RETRY_MAX)
-            await anyio.sleep(delay * (0.5 + 0.5 * random.random()))  # noqa: S311 - jitter, nothing to guess
-            self._dirty.update(self._offered_kinds(handshake))
-            self._woken.set()
 
 
 def _with_list(offer: Offer, kind: CatalogKind, entries: tuple[dict[str, Any], ...]) -> Offer:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import anyio
+import anyio.abc
 
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -16,7 +17,10 @@ from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
-from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
+from mcpvisor.supervisor.status import NO_CREDENTIALS
+from mcpvisor.supervisor.subscriptions.upkeep import SubscriptionUpkeep
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
+from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
 JsonObject = dict[str, Any]
@@ -41,6 +45,7 @@ class Lasting:
     restorer: Restorer
     log_level: WantedLevel
     probes: ProbeReport
+    subscriptions: Subscriptions
 
 
 class Session:
@@ -59,6 +64,8 @@ class Session:
         self._level = SessionLevel(lasting.log_level, handshake, self._ask)
         self._flights = Flights()
         self._prober = Prober(spec.probe, self._probe, self, self._flights.is_busy)
+        table, lists = lasting.subscriptions, lasting.restorer
+        self._subscriptions = SubscriptionUpkeep(table, handshake, self._ask, self._listen, wire, lists.reread)
         self._impaired: dict[str, str] = {}
 
     @property
@@ -68,16 +75,22 @@ class Session:
 
     # Upkeep
 
-    async def restore(self) -> str:
-        """Bring to the session what it must have; returns what could not be brought, empty when all could."""
+    async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
+        """Bring to the session what it must have; returns what could not be brought, empty when all could.
+
+        `tasks` is for what begins here and has to last as long as the upkeep.
+        """
         await self._level.bring()
         self._impaired["lists"] = await self._lasting.restorer.restore(self.handshake, self._ask)
+        tasks.start_soon(self._subscriptions.run)
+        self._impaired["subscriptions"] = await self._subscriptions.restored()
         return self._lacking()
 
     async def keep(self) -> None:
         """Keep the session in step with its server, and probe it, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lasting.restorer.follow, self.handshake, self._ask, partial(self._impair, "lists"))
+            tasks.start_soon(self._subscriptions.follow, partial(self._impair, "subscriptions"))
             tasks.start_soon(self._level.follow)
             tasks.start_soon(self._prober.run)
             tasks.start_soon(self._watch_suspicion)
@@ -88,6 +101,10 @@ class Session:
         """A spec that differs only in what can be applied in place; a new probe policy holds from the next probe on."""
         self._spec = spec
         self._prober.policy = spec.probe
+
+    def resume(self) -> None:
+        """Go on as the one session of the server: the one that was to take over has been given up."""
+        self._subscriptions.resume()
 
     async def drained(self) -> None:
         """Return once no request of a caller is in flight."""
@@ -169,8 +186,13 @@ class Session:
         self._flights.heard(number)
         sink(params)
 
+    async def _listen(self, params: JsonObject, on_ack: AckSink) -> JsonObject:
+        """Our own stream of notifications."""
+        stamped, headers = self._stamp("subscriptions/listen", params, None, None)
+        return await self._wire.request("subscriptions/listen", stamped, on_ack=on_ack, headers=headers)
+
     async def _ask(self, method: str, params: JsonObject | None) -> JsonObject:
-        """A request of our own: lists, probes."""
+        """A request of our own: lists, probes, subscriptions."""
         stamped, headers = self._stamp(method, params, None, None)
         return await self._wire.request(method, stamped, headers=headers)
 
@@ -196,13 +218,7 @@ class Session:
 
     async def _probe(self, otherwise: bool) -> None:
         usual = "server/discover" if self.handshake.modern else "ping"
-        try:
-            await self._ask(self._other_question() or usual if otherwise else usual, None)
-        except RequestFailed as failure:
-            if failure.cause == "auth":
-                self._impair("auth", failure.message)
-            raise
-        self._impair("auth", "")
+        await self._ask(self._other_question() or usual if otherwise else usual, None)
 
     def _other_question(self) -> str | None:
         """A list that the server says it has: what is silent to probes that it does not know may well answer that."""
@@ -213,6 +229,7 @@ class Session:
         """See `Verdicts`."""
         self._wire.suspect = False
         self._impair("probe", slow)
+        self._impair("credentials", "")
         self._lasting.probes.probe_answered(seconds)
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
@@ -221,6 +238,13 @@ class Session:
         self._lasting.probes.probe_missed(misses, allowed)
         if dead:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
+            end = "auth" if cause.cause == "auth" else end
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
+        elif cause.cause == "auth":  # it may be for a moment: the session stays until the refusals are as many as misses may be
+            self._impair("credentials", cause.message)
         else:
             self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
+
+    def probe_withheld(self, cause: RequestFailed) -> None:
+        """See `Verdicts`."""
+        self._impair("credentials", f"{NO_CREDENTIALS}{cause.message}")

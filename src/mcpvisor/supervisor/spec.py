@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS, Auth, public_part, secrets_in
 from mcpvisor.supervisor.secret import Secret, reveal
 
 Text = str | Secret
@@ -71,12 +72,12 @@ class TlsTrust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTarget:
-    """How to reach an HTTP server. `headers` are sent with every request; `bearer` becomes the Authorization header."""
+    """How to reach an HTTP server. `headers` are sent with every request, and so is what `auth` gives."""
 
     url: Text
     transport: HttpTransport = HttpTransport.AUTO
     headers: tuple[tuple[str, Text], ...] = ()
-    bearer: Secret | None = None
+    auth: Auth | None = None
     tls: TlsTrust = TlsTrust()
 
 
@@ -130,6 +131,19 @@ class ProbePolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantedResource:
+    """A resource whose changes are wanted; `uri` is sent and compared letter by letter.
+
+    `poll`: seconds between two reads while the server cannot push, None for no reads. `force`: it is asked for even where the
+    server says that it offers no subscriptions.
+    """
+
+    uri: str
+    poll: float | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolView:
     """Which tools of the server are shown. Patterns are shell globs; an empty `allow` allows all, `deny` wins."""
 
@@ -161,6 +175,7 @@ class ServerSpec:
     probe: ProbePolicy = ProbePolicy()
     trust_hints: bool = False
     replay_on_session_loss: bool = False
+    subscriptions: tuple[WantedResource, ...] = ()
     tools: ToolView = ToolView()
     origin: str = field(default="", compare=False)
     """Where the entry is written, as `file:line`; no part of the goal itself."""
@@ -190,11 +205,12 @@ def secrets_of(spec: ServerSpec) -> list[str]:
         texts = [target.command, *target.args, *(value for _, value in target.env)]
         before = "="
     else:
-        texts = [*(value for _, value in target.headers), *([target.bearer] if target.bearer else [])]
+        texts = [value for _, value in target.headers]
         before = " "
     known = [text.reveal() for text in texts if isinstance(text, Secret)]
     known += [text.partition(before)[2].strip() for text in known if before in text]
     if isinstance(target, HttpTarget):
+        known += secrets_in(target.auth)
         query = urlsplit(reveal(target.url)).query
         known += [part.partition("=")[2] or part for part in query.split("&") if part]
         known += [value for _, value in parse_qsl(query)]
@@ -213,7 +229,7 @@ class Change(StrEnum):
 
 
 RESTARTING: Final = frozenset({"name", "target", "era", "max_message"})
-"""The fields whose change cannot be applied to a session that already stands."""
+"""The fields whose change cannot be applied to a session that already stands; of a target all but its credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +244,20 @@ class PlannedChange:
 def changed_fields(old: ServerSpec, new: ServerSpec) -> tuple[str, ...]:
     """The names of the fields in which two specs of one server differ, in the order of the class."""
     return tuple(f.name for f in fields(ServerSpec) if f.compare and getattr(old, f.name) != getattr(new, f.name))
+
+
+def rotates(old: StdioLaunch | HttpTarget, new: StdioLaunch | HttpTarget) -> bool:
+    """Whether two targets differ in the values of credentials at most: each request of a session asks for those anew."""
+    if not isinstance(old, HttpTarget) or not isinstance(new, HttpTarget):
+        return old == new
+    if public_part(old.auth) != public_part(new.auth):
+        return False
+    return _without_credentials(old) == _without_credentials(new)
+
+
+def _without_credentials(target: HttpTarget) -> HttpTarget:
+    headers = tuple((name, "" if name.lower() in CREDENTIAL_HEADERS else value) for name, value in target.headers)
+    return replace(target, auth=None, headers=headers)
 
 
 def change_between(old: ServerSpec | None, new: ServerSpec | None) -> PlannedChange:
@@ -246,7 +276,9 @@ def change_between(old: ServerSpec | None, new: ServerSpec | None) -> PlannedCha
         return PlannedChange(new.name, Change.KEEP)
     if "enabled" in differing:
         return PlannedChange(new.name, Change.START if new.enabled else Change.STOP, differing)
-    restart = not RESTARTING.isdisjoint(differing)
+    restart = not RESTARTING.isdisjoint(differing) and not (
+        RESTARTING.isdisjoint({*differing} - {"target"}) and rotates(old.target, new.target)
+    )
     return PlannedChange(new.name, Change.RESTART if restart else Change.UPDATE, differing)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from mcpvisor.supervisor.states import State
+
+NO_CREDENTIALS: Final = "no credentials: "
+"""How the reason says that a session is kept for which none can be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class ServerStatus:
     handshake_seconds: float | None = None
     subscriptions_wanted: int = 0
     subscriptions_active: int = 0
+    """Those of the wanted ones whose changes reach us, by push or by polling."""
     push: str = ""
     """How the stream stands on which an HTTP server says what nobody asked for: `open`, `opening`, `retrying` or `none`.
 
@@ -55,8 +60,23 @@ class ServerStatus:
     """Why it stands so, in words."""
     origin: str = ""
     shown_name: str = ""
+    token_expires_at: float | None = None
+    """When the credentials that were fetched for it expire; None where none were, or nobody said."""
     limits_not_enforced: str = ""
     """Which limits of the entry do not hold for the running process, and why; empty where all do."""
+
+    replacing: bool = False
+    """Whether another generation is being brought up to take over from the one that serves."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server is as it is wanted, and nothing is under way that changes it."""
+        return self.is_healthy and not self.replacing
+
+    @property
+    def lacks_credentials(self) -> bool:
+        """Whether a session stands, and there are no credentials to use it with."""
+        return self.state is State.DEGRADED and NO_CREDENTIALS in self.reason
 
     @property
     def is_healthy(self) -> bool:

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpvisor.daemon.config.load import Loaded, load
 from mcpvisor.daemon.config.names import MAX_LENGTH, carried_over, is_name
+from mcpvisor.supervisor.auth.kinds import ApiKey, Bearer, ClientAuth, ClientCredentials, HeaderCommand
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import (
     Era,
@@ -47,12 +50,13 @@ call_timeout = 30
 call_max = "1h"
 wait_ready = "500ms"
 drain = 0
+overlap = true
 stop = { stdin = "1s", term = "1.5s" }
 concurrency = 2
 queue = 0
 max_message = "1MiB"
 limits = { memory = "64MiB", tasks = 8, cpu = 0.5, files = 128 }
-probe = { interval = "10s", timeout = "1s", failures = 2 }
+probe = { interval = "10s", timeout = "1s", failures = 2, slow = "500ms" }
 trust_hints = true
 replay_on_session_loss = true
 tools = { allow = ["get_*"], deny = ["get_secret"] }
@@ -63,6 +67,9 @@ max_delay = "4s"
 intensity = "3/10s"
 stable_after = "5s"
 crash_loop_retry = "1m"
+success_codes = [143]
+prevent_codes = [2, 78]
+max_memory = "1GiB"
 """
 
 HTTP = """
@@ -96,6 +103,7 @@ def test_every_key_of_a_stdio_server(load_text: Load, etc: Path) -> None:
         call_max=3600.0,
         wait_ready=0.5,
         drain=0.0,
+        overlap=True,
         stop=StopGraces(stdin=1.0, term=1.5),
         concurrency=2,
         queue=0,
@@ -107,14 +115,45 @@ def test_every_key_of_a_stdio_server(load_text: Load, etc: Path) -> None:
             intensity=Intensity(ends=3, within=10.0),
             stable_after=5.0,
             crash_loop_retry=60.0,
+            success_codes=(143,),
+            prevent_codes=(2, 78),
+            max_memory=1024**3,
         ),
-        probe=ProbePolicy(interval=10.0, timeout=1.0, failures=2),
+        probe=ProbePolicy(interval=10.0, timeout=1.0, failures=2, slow=0.5),
         trust_hints=True,
         replay_on_session_loss=True,
         tools=ToolView(allow=("get_*",), deny=("get_secret",)),
     )
     assert ((), expected) == (loaded.problems, loaded.specs["all_keys"])
     assert f"{etc}/mcpvisor.toml:2" == loaded.specs["all_keys"].origin
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "expected"),
+    [
+        ("success_codes = 143", "success_codes", "a list of exit codes, each from 0 to 255"),
+        ("prevent_codes = [256]", "prevent_codes", "a list of exit codes, each from 0 to 255"),
+        ('prevent_codes = ["SIGTERM"]', "prevent_codes", "a list of exit codes, each from 0 to 255"),
+        ("prevent_codes = [true]", "prevent_codes", "a list of exit codes, each from 0 to 255"),
+        ('max_memory = "1kB"', "max_memory", 'of at least 1MiB, or "off"'),
+        ('max_memory = "much"', "max_memory", 'of at least 1MiB, or "off"'),
+    ],
+)
+def test_a_restart_key_that_makes_no_sense_is_named(load_text: Load, written: str, key: str, expected: str) -> None:
+    """The problem names the key, and what was expected."""
+    loaded = load_text(f'[servers.a]\ncommand = "true"\n[servers.a.restart]\n{written}\n')
+
+    [problem] = loaded.problems
+    assert key in str(problem)
+    assert expected in str(problem)
+
+
+def test_a_ceiling_of_the_defaults_can_be_turned_off(load_text: Load) -> None:
+    """`off` is no ceiling."""
+    text = '[defaults]\nrestart = { max_memory = "1GiB" }\n[servers.a]\ncommand = "a"\nrestart = { max_memory = "off" }\n'
+    loaded = load_text(text)
+
+    assert ((), None) == (loaded.problems, loaded.specs["a"].restart.max_memory)
 
 
 def test_every_key_of_an_http_server(load_text: Load, etc: Path, tmp_path: Path) -> None:
@@ -125,7 +164,7 @@ def test_every_key_of_an_http_server(load_text: Load, etc: Path, tmp_path: Path)
         url="https://mcp.example.com/mcp",
         transport=HttpTransport.SSE,
         headers=(("X-Team", Secret("core")),),
-        bearer=Secret("t0ken"),
+        auth=Bearer(Secret("t0ken")),
         tls=TlsTrust(ca=str(etc / "ca.pem"), replace=True, client_cert="/c.pem", client_key=str(tmp_path / "k.pem")),
     )
     assert ((), expected) == (loaded.problems, loaded.specs["remote"].target)
@@ -311,3 +350,79 @@ def test_a_program_named_with_spaces_is_kept(load_text: Load, etc: Path, write: 
     assert isinstance(b, StdioLaunch)
     assert (f"{etc}/my server", ()) == (a.command, a.args)
     assert ("prog", (Secret("two words"), "end")) == (b.command, b.args)
+
+
+def test_every_way_to_give_credentials(load_text: Load, etc: Path) -> None:
+    """Each type of `auth`, and a command, reach the target; a key is read from its file, which is watched."""
+    key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    (etc / "client.pem").write_text(key)
+    (etc / "client.pem").chmod(0o600)
+    loaded = load_text(
+        """
+        [servers.header]
+        url = "https://x.test/mcp"
+        auth = { type = "api_key", header = "X-Key", key = "k3y" }
+        [servers.query]
+        url = "https://x.test/mcp"
+        auth = { type = "api_key", query = "key", key = "${KEY}" }
+        [servers.secret]
+        url = "https://x.test/mcp"
+        [servers.secret.auth]
+        type = "client_credentials"
+        client_id = "c"
+        client_secret = "s"
+        token_url = "http://127.0.0.1/t"
+        scope = "a b"
+        [servers.signed]
+        url = "https://x.test/mcp"
+        [servers.signed.auth]
+        type = "client_credentials"
+        client_id = "c"
+        private_key = "client.pem"
+        key_id = "k1"
+        issuer = "https://auth.test/tenant"
+        audience = "api"
+        resource = "https://x.test/"
+        client_auth = "post"
+        [servers.command]
+        url = "https://x.test/mcp"
+        header_command = ["vault", "--secret=${KEY}"]
+        headers = { Authorization = "Bearer t" }
+        """,
+        KEY="v4lue",
+    )
+    client = ClientCredentials(client_id="c", client_secret=Secret("s"), token_url="http://127.0.0.1/t", scope="a b")
+    signed = ClientCredentials(
+        client_id="c",
+        private_key=Secret(key.removesuffix("\n")),
+        key_id="k1",
+        issuer="https://auth.test/tenant",
+        audience="api",
+        resource="https://x.test/",
+        client_auth=ClientAuth.POST,
+    )
+
+    assert ((), ()) == (loaded.problems, loaded.hints)
+    assert {
+        "header": ApiKey(key=Secret("k3y"), header="X-Key"),
+        "query": ApiKey(key=Secret("v4lue"), query="key"),
+        "secret": client,
+        "signed": signed,
+        "command": HeaderCommand(("vault", Secret("--secret=v4lue"))),
+    } == {name: spec.target.auth for name, spec in loaded.specs.items() if isinstance(spec.target, HttpTarget)}
+    assert (etc / "client.pem",) == loaded.secret_files
+
+
+def test_a_secret_that_goes_where_the_server_says_is_worth_a_hint(load_text: Load) -> None:
+    """Without an issuer it is the server that names the place."""
+    loaded = load_text(
+        """
+        [servers.a]
+        url = "https://x.test/mcp"
+        auth = { type = "client_credentials", client_id = "c", client_secret = "s" }
+        """
+    )
+
+    assert ["without token_url or issuer the server itself says where the secret is sent"] == [
+        hint.message for hint in loaded.hints
+    ]

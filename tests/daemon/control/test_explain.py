@@ -8,6 +8,8 @@ from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
     ConnectEnded,
+    CredentialsFailed,
+    CredentialsRefreshed,
     LogLevelAsked,
     ProcessEnded,
     ServerStateChanged,
@@ -18,6 +20,7 @@ from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
 
 NOW = 1000.0
 SPEC = ServerSpec(name="s", target=StdioLaunch(command="true"))
@@ -37,9 +40,17 @@ def ended(at, code=1, *, wanted=False):
 def explained(puppet):
     """Explains a server in a given state; returns the explanation and its three first lines."""
 
-    def run(state, *history, stderr=(), stderr_dropped=0, **other):
+    def run(state, *history, stderr=(), stderr_dropped=0, subscriptions=(), strangers=0, **other):
         status = puppet.a_status("s", state, **{"since": NOW - 12, **other})
-        evidence = Evidence(status=status, spec=SPEC, history=history, stderr=stderr, stderr_dropped=stderr_dropped)
+        evidence = Evidence(
+            status=status,
+            spec=SPEC,
+            history=history,
+            stderr=stderr,
+            stderr_dropped=stderr_dropped,
+            subscriptions=subscriptions,
+            strangers=strangers,
+        )
         explanation = explain(evidence, NOW)
         return explanation, as_text(explanation, clock=lambda at: f"<{at:g}>").split("\n")
 
@@ -151,6 +162,39 @@ def test_refused_credentials(explained):
     assert "`auth` or `headers` in /etc/mcpvisor/mcpvisor.toml:7" in remedy
 
 
+def test_credentials_that_cannot_be_fetched(explained):
+    """Where there are none to be refused the fault is their source's, and it is that which is to be mended."""
+    failed = CredentialsFailed(at=NOW, server="s", cause="auth", detail="invalid_client", retry_in=1.0)
+    reason = "the token endpoint https://x/token answered 401 Unauthorized: invalid_client"
+    _, (what, _, remedy, *_) = explained(State.AUTH_REQUIRED, failed, tried("auth"), reason=reason, next_attempt=NOW + 300)
+
+    assert f"s has no credentials: {reason}." == what
+    assert "You: mend what the reason names (`auth` or `header_command` in /etc/mcpvisor/mcpvisor.toml:7)" in remedy
+    assert "`mcpvisor restart s` tries at once" in remedy
+
+    refreshed = CredentialsRefreshed(at=NOW, server="s", source="token_endpoint", expires_at=None)
+    _, (what, *_) = explained(State.AUTH_REQUIRED, failed, refreshed, tried("auth"), reason="HTTP 401")
+    assert "s refuses the credentials it was given: HTTP 401." == what
+
+
+def test_a_session_without_credentials(explained):
+    """A session that is kept while its credentials cannot be fetched is not said to answer calls."""
+    reason = "no credentials: the token endpoint https://x/token answered 503 Service Unavailable"
+    _, (what, _, remedy, *_) = explained(State.DEGRADED, reason=reason)
+
+    assert f"s keeps its session, but there is nothing to send a call with: {reason}." == what
+    assert remedy.startswith("You: look at why its credentials cannot be fetched")
+
+
+@pytest.mark.parametrize(("expiry", "text"), [(NOW + 90, "expires <1090> (in 90 s)"), (NOW - 5, "expired <995> (5 s ago)")])
+def test_the_expiry_of_a_token(explained, expiry, text):
+    """When the fetched token expires is told among the facts, and nothing where there is none."""
+    _, lines = explained(State.READY, token_expires_at=expiry)
+    assert [f"  token      {text}"] == [line for line in lines if line.startswith("  token ")]
+    _, lines = explained(State.READY, token_expires_at=None)
+    assert [] == [line for line in lines if line.startswith("  token ")]
+
+
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_has_three_sentences(explained, state):
     """In every state there is a sentence on what is, one on what comes, and one on what to do; none of them is empty."""
@@ -206,6 +250,42 @@ def test_a_log_level_that_is_not_taken(explained):
 
     assert "it does not take the log level debug (not today)" in with_it[0]
     assert "log level" not in without[0]
+
+
+def test_each_subscription_is_shown_with_its_reason(explained):
+    """The URI stands letter by letter in quotes; how it stands, why, and when it is tried again follow."""
+
+    def one(uri, state, reason="", next_retry=None, poll=None):
+        return SubscriptionStatus(
+            uri=uri, state=SubscriptionState(state), reason=reason, next_retry=next_retry, holders=("config",), poll=poll
+        )
+
+    explanation, lines = explained(
+        State.DEGRADED,
+        subscriptions=(
+            one("MiXeD://Host/a b", "active"),
+            one("x://lost\n", "failed", "the server knows no such resource: gone", NOW + 300),
+            one("x://read", "polled", "no push channel: GET was answered 405", NOW + 60, 60.0),
+        ),
+        strangers=3,
+        reason="1 of 3 subscriptions does not work, such as x://lost: the server knows no such resource: gone",
+        subscriptions_wanted=3,
+        subscriptions_active=2,
+    )
+
+    assert "look at the reasons of its subscriptions below" in lines[2]
+    assert "  subscribed 2 of 3; 3 updates of what nobody wants" in lines
+    begin = lines.index("subscriptions:")
+    assert lines[begin + 1 : begin + 4] == [
+        "  'MiXeD://Host/a b' active",
+        "  'x://lost\\n' failed: the server knows no such resource: gone; next try at <1300>",
+        "  'x://read' polled, read every 60 s: no push channel: GET was answered 405",
+    ]
+    assert {"uri": "MiXeD://Host/a b", "state": "active", "reason": "", "next_retry": None} | {
+        "holders": ["config"],
+        "holders_in_all": 1,
+        "poll": None,
+    } == explanation["subscriptions"][0]
 
 
 def test_uris_that_two_servers_claim():

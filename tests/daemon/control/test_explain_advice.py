@@ -28,9 +28,9 @@ def lines(puppet):
 
 
 CAUSES = [
-    "", "start_timeout", "no_answer", "connect_failed", "tls", "auth", "protocol", "not_mcp", "not_found", "redirect",
-    "http_refused", "server_error", "busy", "session_lost", "stream_failed", "probe", "process_exited", "refused_size",
-    "internal",
+    "", "start_timeout", "no_answer", "connect_failed", "tls", "auth", "auth_unavailable", "protocol", "not_mcp", "not_found",
+    "redirect", "http_refused", "server_error", "busy", "session_lost", "stream_failed", "probe", "process_exited",
+    "refused_size", "internal",
 ]  # fmt: skip
 
 

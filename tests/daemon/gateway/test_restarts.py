@@ -11,6 +11,7 @@ import pytest
 from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 
+from mcpvisor.daemon.gateway import sessions
 from mcpvisor.daemon.gateway.book import hash_of
 from mcpvisor.daemon.gateway.keeper import MemoryKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits
@@ -156,6 +157,32 @@ async def test_what_ends_a_session_for_good(keeper: MemoryKeeper, tmp_path: Path
             await until(lambda: served.sessions == 1)
 
     assert [one.id_hash for one in keeper.sessions()] == [hash_of(kept.session or "")]
+
+
+async def test_uses_are_written(keeper: MemoryKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """While a session is in use, by an open stream too, that is written again and again; of an idle one nothing is."""
+    monkeypatch.setattr(sessions, "WRITE_SECONDS", 0.01)
+    async with (
+        gateway(servers(), tmp_path, keeper=keeper) as served,
+        Wire(served.addresses[0]) as idle,
+        Wire(served.addresses[0]) as listening,
+    ):
+        await idle.open()
+        await listening.open()
+        written = {one.id_hash: one.used_at for one in keeper.sessions()}
+        async with listening.http.stream("GET", "/mcp", headers={"mcp-session-id": listening.session or ""}):
+            await until(lambda: used_at(keeper, listening) > written[hash_of(listening.session or "")])
+            again = used_at(keeper, listening)
+            of_idle = used_at(keeper, idle)
+            await until(lambda: used_at(keeper, listening) > again)
+            still = used_at(keeper, idle)
+
+    assert of_idle == still
+
+
+def used_at(keeper: MemoryKeeper, client: Wire) -> float:
+    """When the client's session was used last, as it is kept."""
+    return next(one.used_at for one in keeper.sessions() if one.id_hash == hash_of(client.session or ""))
 
 
 async def test_servers_that_end_with_the_daemon(keeper: MemoryKeeper, tmp_path: Path):

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
+from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 from mcpvisor.supervisor.transports.http import HttpWire
@@ -190,7 +191,9 @@ def mcp(answer: Answer, *, session: str | None = "s1") -> Serve:
 
 def spec_of(url: str, **options: Any) -> ServerSpec:
     """A spec for a URL; options of the target and of the spec alike."""
-    target = {name: options.pop(name) for name in ("transport", "headers", "bearer", "tls") if name in options}
+    target = {name: options.pop(name) for name in ("transport", "headers", "auth", "tls") if name in options}
+    if "bearer" in options:
+        target["auth"] = Bearer(options.pop("bearer"))
     return ServerSpec(name="peer", target=HttpTarget(url=url, **target), **options)
 
 

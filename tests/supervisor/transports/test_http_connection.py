@@ -10,6 +10,7 @@ import anyio.abc
 import pytest
 from tests.supervisor.transports.http_rig import BOTH, Serve, raw_server, read_request, reply, until
 
+from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import HttpTarget
@@ -267,7 +268,7 @@ async def test_head_of_a_request() -> None:
             await stream.send(reply(b"ok", head="Set-Cookie: lb=7; Path=/; HttpOnly; Partitioned\r\n"))
 
     async with raw_server(serve) as url:
-        endpoint, pool = endpoint_of(url + "?a=b", headers=(("X-Key", Secret("k")),), bearer=Secret("t"))
+        endpoint, pool = endpoint_of(url + "?a=b", headers=(("X-Key", Secret("k")),), auth=Bearer(Secret("t")))
         endpoint.standing["mcp-protocol-version"] = "2025-11-25"
         for _ in range(2):
             async with await endpoint.open("POST", b"{}", {"MCP-Protocol-Version": "2026-07-28"}, repeatable=False) as response:

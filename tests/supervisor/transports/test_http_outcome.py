@@ -139,7 +139,8 @@ def test_refusal_carries_what_the_server_said() -> None:
     failure = judge(reply(401, "text/html", b"<h1>Sign\n in</h1>", www_authenticate=challenge)).failure
 
     assert failure is not None
-    assert "the server answered 401 Unauthorized, text/html: <h1>Sign in</h1>" == failure.message
+    told = "the server answered 401 Unauthorized, text/html: <h1>Sign in</h1>; it says error invalid_token"
+    assert told == failure.message
     assert {"http_status": 401, "content_type": "text/html", "www_authenticate": challenge} == failure.data
 
 

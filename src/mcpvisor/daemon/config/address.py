@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from mcpvisor.daemon.config.entry_scope import kind_of
+from mcpvisor.daemon.config.authorisation import headers_of, read_auth
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.secret import Secret, reveal
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, Text, TlsTrust
 
-KEYS: Final = ("url", "headers", "auth", "tls")
+KEYS: Final = ("url", "headers", "auth", "header_command", "tls")
 """The keys that only a server with a URL has."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -32,12 +32,12 @@ class CaMode(StrEnum):
 def read_address(entry: TableReader, transport: HttpTransport) -> HttpTarget | None:
     """The target of an entry that has a `url`; None after a problem with the URL itself."""
     url = _url(entry)
-    bearer = _bearer(entry)
-    headers = _headers(entry, has_bearer=bearer is not None)
+    auth = read_auth(entry, url_fault)
+    headers = _headers(entry, headers_of(auth))
     tls = _tls(entry)
     if url is None:
         return None
-    return HttpTarget(url=url, transport=transport, headers=headers, bearer=bearer, tls=tls)
+    return HttpTarget(url=url, transport=transport, headers=headers, auth=auth, tls=tls)
 
 
 def _url(entry: TableReader) -> Text | None:
@@ -83,7 +83,7 @@ def _authority_fault(parts: SplitResult) -> str:
     return "holds a fragment (#...), which is never sent" if parts.fragment else ""
 
 
-def _headers(entry: TableReader, *, has_bearer: bool) -> tuple[tuple[str, Text], ...]:
+def _headers(entry: TableReader, taken: frozenset[str]) -> tuple[tuple[str, Text], ...]:
     table = entry.table("headers")
     if table is None:
         return ()
@@ -97,7 +97,7 @@ def _headers(entry: TableReader, *, has_bearer: bool) -> tuple[tuple[str, Text],
             entry.scope.problem(item, "is set by the daemon itself")
         elif lower in seen:
             entry.scope.problem(item, "is written twice, in different case")
-        elif lower == "authorization" and has_bearer:
+        elif lower in taken:
             entry.scope.problem(item, "auth sets this header too", expected="one of the two")
         else:
             text = entry.text_of(item)
@@ -111,31 +111,6 @@ def _headers(entry: TableReader, *, has_bearer: bool) -> tuple[tuple[str, Text],
 
 def _is_header_value(text: str) -> bool:
     return all(" " <= c <= "~" or c == "\t" or "\xa0" <= c <= "\xff" for c in text)
-
-
-def _bearer(entry: TableReader) -> Secret | None:
-    """`auth = { type = "bearer", token = "..." }`."""
-    table = entry.table("auth")
-    if table is None:
-        return None
-    kind = table.item("type")
-    if kind is None or not isinstance(kind.value, str):
-        item = entry.item("auth") if kind is None else kind
-        if item is not None:
-            entry.scope.problem(
-                item, "the type is missing" if kind is None else f"is {kind_of(kind.value)}", expected='type = "bearer"'
-            )
-        return None
-    if kind.value != "bearer":
-        entry.scope.problem(kind, "this type is not supported in this version", expected='"bearer"')
-        return None
-    item, token = table.item("token"), table.text("token")
-    table.finish()
-    if item is None:
-        entry.scope.problem(kind, "the token is missing", expected='token = "${cred:NAME}"')
-    elif token is not None and not (reveal(token).strip() and reveal(token).isascii() and _is_header_value(reveal(token))):
-        entry.scope.problem(item, "the token is empty, or holds a character that no header can carry")
-    return Secret(reveal(token)) if token is not None else None
 
 
 def _tls(entry: TableReader) -> TlsTrust:

@@ -31,7 +31,7 @@ _NOT_READ: Final = {
     "alwaysAllow": "approvals are the client's; not used here",
     "trust": "approvals are the client's; not used here",
     "oauth": "not supported in this version; use headers, or an entry in TOML with auth",
-    "headersHelper": "not supported in this version; use headers, or an entry in TOML with auth",
+    "headersHelper": "not run; write it as header_command into an entry in TOML",
 }
 
 _ODD_SECONDS: Final = 1_000

@@ -10,6 +10,8 @@ from mcpvisor.daemon.control.reloading import Rejection
 from mcpvisor.supervisor.events import (
     CatalogEntryDropped,
     ConnectEnded,
+    CredentialsFailed,
+    CredentialsRefreshed,
     Event,
     LogLevelAsked,
     MessageRefused,
@@ -24,6 +26,7 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
 
 _KEPT_RUNNING = "keeps running"
 """How the text of a rejection ends whose last good version goes on."""
@@ -46,6 +49,9 @@ class Evidence:
     """The newest probe that was not answered, where none was answered since."""
     rejections: Sequence[Rejection] = ()
     """What was rejected of its entry or its file, while its last good version runs."""
+    subscriptions: Sequence[SubscriptionStatus] = ()
+    strangers: int = 0
+    """Updates of resources that nobody wants."""
     conflicts: Sequence[str] = ()
     """URIs that another server claims as well, in words."""
 
@@ -59,6 +65,8 @@ class Evidence:
         """The restart policy by which the server stays ended; empty where it is another reason that keeps it."""
         if self.spec is None or self.status.state not in (State.FAILED, State.STOPPED):
             return ""
+        if "(restart.prevent_codes)" in self.status.reason:
+            return "not to start it again after that exit code"
         policy = self.spec.restart.policy.value
         return policy if f"its restart policy is {policy}" in self.status.reason else ""
 
@@ -85,6 +93,8 @@ class Signs:
     drops: tuple[CatalogEntryDropped, ...] = field(default=())
     log_level: str = ""
     """Which log level the present session does not take, and why; empty where it takes all."""
+    is_penniless: bool = False
+    """Whether its credentials have to be fetched, and the last try to do so failed."""
 
 
 def read_signs(history: Sequence[Event]) -> Signs:
@@ -115,7 +125,14 @@ def read_signs(history: Sequence[Event]) -> Signs:
                 log_level = f"{level} ({why})" if why else ""
             case _:
                 pass
-    return Signs(cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level)
+    return Signs(
+        cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level, _is_penniless(history)
+    )
+
+
+def _is_penniless(history: Sequence[Event]) -> bool:
+    told = [event for event in history if isinstance(event, CredentialsFailed | CredentialsRefreshed)]
+    return bool(told) and isinstance(told[-1], CredentialsFailed)
 
 
 def _more_telling(newer: str, older: str) -> str:

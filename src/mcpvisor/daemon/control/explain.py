@@ -9,7 +9,7 @@ from mcpvisor.daemon.control.evidence import Evidence, Signs, read_signs
 from mcpvisor.daemon.control.prospects import next_at, what_next
 from mcpvisor.daemon.control.remedies import remedy_for
 from mcpvisor.daemon.control.spans import seconds
-from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view
+from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view, subscription_view
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 
@@ -49,6 +49,8 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
         "stdout_noise": signs.noise,
         "stdout_excerpt": signs.excerpt,
         "catalog_drops": [{"kind": drop.kind, "entry": drop.entry, "why": drop.why} for drop in signs.drops],
+        "subscriptions": [subscription_view(one) for one in evidence.subscriptions],
+        "unwanted_updates": evidence.strangers,
         "uri_conflicts": list(evidence.conflicts),
         "rejected": list(evidence.rejections),
         "origin": status.origin,
@@ -66,9 +68,9 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.READY | State.DEGRADED if evidence.missed is not None:
             return f"{name} {_deafness(evidence)}{_blemishes(evidence, signs)}"
         case State.READY:
-            return f"{name} is ready{_blemishes(evidence, signs)}"
+            return f"{name} is ready{reason}{_blemishes(evidence, signs)}"
         case State.DEGRADED:
-            return f"{name} answers calls, but not all is well{reason}{_blemishes(evidence, signs)}"
+            return f"{name} {_unwell(status)}{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
             return f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now{reason}{_noise(signs)}"
         case State.BACKOFF:
@@ -78,7 +80,7 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
             count = f" ({counted(signs.ends, 'end')}{span})" if signs.ends else ""
             return f"{name} keeps ending{count}{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.AUTH_REQUIRED:
-            return f"{name} refuses the credentials it was given{reason}"
+            return f"{name} {'has no credentials' if signs.is_penniless else 'refuses the credentials it was given'}{reason}"
         case State.FAILED:
             return f"{name} cannot work as its entry is written{reason}"
         case State.DRAINING:
@@ -86,6 +88,12 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.STOPPED | State.DISABLED:
             rest = "was stopped" if status.state is State.STOPPED else "is disabled"
             return f"{name} {rest}{reason or f' by {status.wanted_by}'}"
+
+
+def _unwell(status: ServerStatus) -> str:
+    if status.lacks_credentials:
+        return "keeps its session, but there is nothing to send a call with"
+    return "answers calls, but not all is well"
 
 
 def _deafness(evidence: Evidence) -> str:

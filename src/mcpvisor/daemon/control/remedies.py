@@ -6,6 +6,7 @@ from typing import Final
 
 from mcpvisor.daemon.control.evidence import Evidence, Signs
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState
 
 _BY_CAUSE: Final = {
     "start_timeout": (
@@ -38,6 +39,7 @@ _BY_HTTP_CAUSE: Final = {
     ),
     "connect_failed": "check that the server runs and that `url` in {origin} is right",
     "auth": "give it valid credentials (`auth` or `headers` in {origin})",
+    "auth_unavailable": "look at why its credentials cannot be fetched: the reason names their source (`auth` in {origin})",
     "protocol": "what it answers is not MCP: check `url`, `transport` and `era` in {origin}",
     "version_mismatch": _BY_CAUSE["version_mismatch"],
     "not_mcp": "what it answers is not MCP: check `url` in {origin}",
@@ -104,10 +106,21 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
             return f"look at why it ended ({shown}), then `mcpvisor start {{name}}`"
         case State.READY | State.DEGRADED if evidence.missed is not None:
             return _of_the_deaf(evidence)
+        case State.DEGRADED if any(one.state is SubscriptionState.FAILED for one in evidence.subscriptions):
+            return (
+                "look at the reasons of its subscriptions below; what a server cannot push is read with "
+                '`{{ uri = "...", poll = "60s" }}` in {origin}'
+            )
         case State.READY if evidence.stderr_dropped:
             return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
         case State.READY if signs.noise:
             return _OFF_STDOUT
+        case State.DEGRADED if status.lacks_credentials:
+            return _BY_HTTP_CAUSE["auth_unavailable"]
+        case State.AUTH_REQUIRED if signs.is_penniless:
+            return (
+                "mend what the reason names (`auth` or `header_command` in {origin}); `mcpvisor restart {name}` tries at once"
+            )
         case State.DISABLED if status.wanted_by == "config":
             return "set `enabled = true` in {origin}, or `mcpvisor enable {name}`"
         case state if state in _SETTLED:

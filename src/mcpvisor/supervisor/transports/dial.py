@@ -17,7 +17,7 @@ from anyio.streams.tls import TLSStream
 
 from mcpvisor.supervisor.spec import TlsTrust
 from mcpvisor.supervisor.transports.address import Origin
-from mcpvisor.supervisor.transports.resolver import SHARED, LookupFailed, Resolver
+from mcpvisor.supervisor.transports.resolver import SHARED, Addresses, LookupFailed
 
 CONNECT_SECONDS: Final = 10.0
 """From the lookup to the end of the TLS handshake."""
@@ -64,7 +64,7 @@ def client_context(trust: TlsTrust) -> ssl.SSLContext:
 class Dialer:
     """Opens byte streams to one origin."""
 
-    def __init__(self, origin: Origin, context: ssl.SSLContext | None, resolver: Resolver = SHARED) -> None:
+    def __init__(self, origin: Origin, context: ssl.SSLContext | None, resolver: Addresses = SHARED) -> None:
         self._origin = origin
         self._context = context
         self._resolver = resolver

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
+from urllib.parse import quote
 
+from mcpvisor.supervisor.auth.credential import (
+    HEADER_NAME,
+    HEADER_VALUE,
+    OURS,
+    Credential,
+    Credentials,
+    FixedCredentials,
+    checked,
+    written_credential,
+)
+from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import HttpTarget
@@ -27,16 +38,7 @@ MAX_LOCATION: Final = 4096
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _UNHANDLED: Final = frozenset({307, 308})
 """By these a server says that it has not handled the request, and where the same request is to be sent."""
-_OURS: Final = frozenset(
-    {
-        "accept-encoding", "connection", "content-length", "cookie", "expect", "keep-alive", "last-event-id",
-        "mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade",
-    }
-)  # fmt: skip
-"""Headers that an entry cannot set: the connection or the protocol depends on them."""
-
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
+_UNAUTHORIZED: Final = 401
 
 
 class Unsendable(ValueError):
@@ -63,6 +65,10 @@ class Response:
         """Leave the end of the exchange to whoever calls `release`; the context manager no longer does it."""
         self._is_ours = False
 
+    async def abort(self) -> None:
+        """End the exchange in the middle."""
+        await self._connection.aclose()
+
     async def release(self) -> None:
         """End the exchange: the connection goes back to the pool, or is closed where its response is not read to the end."""
         await self._pool.give_back(self._connection)
@@ -87,7 +93,7 @@ class Response:
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None:
-            await self._connection.aclose()
+            await self.abort()
         elif self._is_ours:
             await self.release()
 
@@ -95,13 +101,22 @@ class Response:
 class Endpoint:
     """Sends requests to where the server is, which a redirect may have taught it."""
 
-    def __init__(self, address: Address, target: HttpTarget, pool: HttpPool, jar: CookieJar | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        target: HttpTarget,
+        pool: HttpPool,
+        credentials: Credentials | None = None,
+        jar: CookieJar | None = None,
+    ) -> None:
+        """`credentials` are asked for each request; without them it carries what the target itself says."""
         self.address = address
         self._own = spec_headers(target)
+        self._credentials = credentials or FixedCredentials(written_credential(target))
         self._pool = pool
         self._jar = jar or CookieJar()
-        self._heads: dict[str, tuple[str, str]] = {}
-        """For each verb the path it was last sent to, and the begin of its head."""
+        self._heads: dict[str, tuple[str, Credential, str]] = {}
+        """For each verb the path it was last sent to, what it carried, and the begin of its head."""
         self.standing: dict[str, str] = {}
         """Headers of the session, sent with each request: its id and its protocol version."""
 
@@ -111,13 +126,59 @@ class Endpoint:
         """Send a request and return its response; redirects within the origin are followed and remembered.
 
         `repeatable` says whether it may be written twice when a kept connection turns out closed. What is not follows one
-        redirect at most, and only where the server says by it that it has not handled the request. Raises DialFailed (once a
-        redirect was followed, only for what is repeatable), ConnectionBroken, ResponseRefused, RedirectRefused and Unsendable.
+        redirect at most, and only where the server says by it that it has not handled the request. By a 401 it says so too: the
+        request is sent once more where there are other credentials by then. Raises DialFailed (once a redirect was followed,
+        only for what is repeatable), ConnectionBroken, ResponseRefused, RedirectRefused, Unsendable and CredentialsMissing.
         """
+        credential = await self._credentials.current()
+        response = await self._open(verb, body, headers, credential, repeatable=repeatable, address=address)
+        if response.head.status != _UNAUTHORIZED:
+            self._credentials.accepted(credential)
+            return response
+        if response.was_redirected and not repeatable:
+            return response  # it says nothing about the address before
+        return await self._once_more(response, verb, body, headers, credential, repeatable=repeatable, address=address)
+
+    async def _once_more(
+        self,
+        refused: Response,
+        verb: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        credential: Credential,
+        *,
+        repeatable: bool,
+        address: Address | None,
+    ) -> Response:
+        """The response to a request that was refused with 401, with other credentials; the same where there are none."""
+        try:
+            other = await self._credentials.instead_of(credential, refused.head.headers.get("www-authenticate", ""))
+        except BaseException:
+            await refused.abort()
+            raise
+        if other is None:
+            return refused
+        async with refused:
+            await refused.error_body()
+        response = await self._open(verb, body, headers, other, repeatable=repeatable, address=address)
+        if response.head.status != _UNAUTHORIZED:
+            self._credentials.accepted(other)
+        return response
+
+    async def _open(
+        self,
+        verb: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        credential: Credential,
+        *,
+        repeatable: bool,
+        address: Address | None,
+    ) -> Response:
         where = address or self.address
         for hops in range(MAX_REDIRECTS + 1):
             try:
-                response = await self._once(where, verb, body, headers, repeatable)
+                response = await self._once(where, self._request(where, verb, body, headers, credential), repeatable)
             except DialFailed as failed:
                 if repeatable or not hops:
                     raise
@@ -139,8 +200,7 @@ class Endpoint:
                 self.address = where
         raise RedirectRefused(f"more than {MAX_REDIRECTS} redirects, the last one to {where}: write the final address as url")
 
-    async def _once(self, where: Address, verb: str, body: bytes, headers: Mapping[str, str], repeatable: bool) -> Response:
-        request = self._request(where, verb, body, headers)
+    async def _once(self, where: Address, request: bytes, repeatable: bool) -> Response:
         connection = await self._pool.take()
         try:
             return Response(await connection.ask(request), where, connection, self._pool)
@@ -158,18 +218,19 @@ class Endpoint:
             await connection.aclose()
             raise
 
-    def _request(self, where: Address, verb: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        path, head = self._heads.get(verb, ("", ""))
-        if path != where.path:
-            head = f"{verb} {where.path} HTTP/1.1\r\n"
-            for name, value in {"host": where.origin.authority, **self._own}.items():
+    def _request(self, where: Address, verb: str, body: bytes, headers: Mapping[str, str], credential: Credential) -> bytes:
+        path, carried, head = self._heads.get(verb, ("", credential, ""))
+        if path != where.path or carried is not credential:
+            head = f"{verb} {_with_key(where.path, credential.query)} HTTP/1.1\r\n"
+            # What stands in the entry itself wins over what was given as a credential.
+            for name, value in {**dict(credential.headers), "host": where.origin.authority, **self._own}.items():
                 if verb == "POST" or name != "content-type":
                     head += f"{name}: {value}\r\n"
-            self._heads[verb] = where.path, head
+            self._heads[verb] = where.path, credential, head
         # One line for each name: servers refuse requests that say their routing headers twice.
         varying = {**self.standing, **{name.lower(): value for name, value in headers.items()}} if headers else self.standing
         for name, value in varying.items():
-            if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+            if not HEADER_NAME.fullmatch(name) or not HEADER_VALUE.fullmatch(value):
                 raise Unsendable(f"header {name!r} cannot be sent: it holds a line break or a control character")
             head += f"{name}: {value}\r\n"
         cookie = self._jar.header(where.path, time.time())
@@ -178,6 +239,16 @@ class Endpoint:
         if verb == "POST":
             head += f"content-length: {len(body)}\r\n"
         return head.encode() + b"\r\n" + body
+
+
+def _with_key(path: str, query: tuple[str, str] | None) -> str:
+    """The path with a key in its query, in place of one that a redirect has brought back."""
+    if query is None:
+        return path
+    name = quote(query[0], safe="")
+    path, _, old = path.partition("?")
+    kept = [part for part in old.split("&") if part and part.partition("=")[0] != name]
+    return path + "?" + "&".join([*kept, name + "=" + quote(query[1], safe="")])
 
 
 def next_hop(base: Address, head: Head, hops: int, *, repeatable: bool) -> Address:
@@ -213,7 +284,7 @@ def redirected(base: Address, location: str) -> Address:
 
 
 def spec_headers(target: HttpTarget) -> dict[str, str]:
-    """The headers of an entry beside our own; names in lower case. Raises SpecError, which names the header."""
+    """The headers of an entry beside our own, but for credentials; names in lower case. Raises SpecError, with the header."""
     headers = {
         "user-agent": "mcpvisor",
         "accept": "application/json, text/event-stream",
@@ -222,16 +293,11 @@ def spec_headers(target: HttpTarget) -> dict[str, str]:
     }
     for name, text in target.headers:
         value = reveal(text).strip()
-        if not _TOKEN.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             raise SpecError(f"headers: {name!r} is no valid header name")
-        if not _VALUE.fullmatch(value):
-            raise SpecError(f"headers.{name}: the value holds a line break or a control character: remove it")
-        if name.lower() in _OURS:
+        checked(value, f"headers.{name}")
+        if name.lower() in OURS:
             raise SpecError(f"headers.{name}: is set by mcpvisor itself: remove it")
-        headers[name.lower()] = value
-    if target.bearer is not None:
-        token = target.bearer.reveal().strip()
-        if not _VALUE.fullmatch(token):
-            raise SpecError("auth.token: holds a line break or a control character: remove it")
-        headers["authorization"] = f"Bearer {token}"
+        if name.lower() not in CREDENTIAL_HEADERS:
+            headers[name.lower()] = value
     return headers

@@ -7,13 +7,14 @@ from typing import Final
 
 import anyio
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.answer_stream import AnswerStream
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
 from mcpvisor.supervisor.transports.eventstream import StreamEvent
-from mcpvisor.supervisor.transports.exchange import JsonObject, LogSink, Pending, ProgressSink, WireHooks
+from mcpvisor.supervisor.transports.exchange import AckSink, JsonObject, LogSink, Pending, ProgressSink, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_memory import HttpMemory
 from mcpvisor.supervisor.transports.http_outcome import (
@@ -68,8 +69,8 @@ class HttpWire(PostingWire):
 
     @property
     def push(self) -> PushState:
-        """How the push stream stands; empty in the modern era, where there is no such thing."""
-        return "" if self._is_modern else self.push_stream.state
+        """How the push stream stands; `none` in the modern era, where there is no such thing."""
+        return "none" if self._is_modern else self.push_stream.state
 
     @property
     def push_trouble(self) -> str:
@@ -97,6 +98,7 @@ class HttpWire(PostingWire):
         *,
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
+        on_ack: AckSink | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
@@ -105,14 +107,18 @@ class HttpWire(PostingWire):
         session = self._session
         try:
             result = await super().request(
-                method, params, on_progress=on_progress, on_log=on_log, headers=headers, cancellable=cancellable
+                method,
+                params,
+                on_progress=on_progress,
+                on_log=on_log,
+                on_ack=on_ack,
+                headers=headers,
+                cancellable=cancellable,
             )
             if method == "initialize":
                 self._learn_version(result.get("protocolVersion"))
             return result  # noqa: TRY300 - an else branch would only move it
         except RequestFailed as failure:
-            if failure.cause == Meaning.AUTH:
-                self.doubt()  # a probe tells whether all of the credentials are refused, or this request is
             if session is not None and failure.outcome is Outcome.PEER_ERROR and asks_for_session(failure.message):
                 self._weigh(failure, method, session)
             raise
@@ -164,7 +170,7 @@ class HttpWire(PostingWire):
         try:
             async with await self._endpoint.open("DELETE", b"", named, repeatable=True) as response:
                 await response.error_body()
-        except DialFailed:
+        except (DialFailed, CredentialsMissing):
             return False
         except ConnectionBroken as broken:
             return broken.answered
@@ -191,6 +197,7 @@ class HttpWire(PostingWire):
             return
         verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
         self._note_loss(verdict, session)
+        self._note_refusal(verdict, response.head.status)
         if verdict.failure is not None:
             raise verdict.failure
         self._take_answer(data, pending)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
 
+from mcpvisor.supervisor.auth.challenge import challenge_words
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
 from mcpvisor.supervisor.transports.exchange import peer_error
@@ -105,7 +106,7 @@ def judge(reply: Reply) -> Verdict:
     if 200 <= reply.status < 300:
         return _judge_success(reply)
     error = _rpc_error(reply)
-    if reply.status in (401, 403):
+    if reply.status in (401, 403):  # no word of it is about the session, whatever else it says
         return _failed(Meaning.AUTH, Outcome.NOT_SENT, reply, error)
     if _says_session_lost(reply, error):
         return Verdict(Meaning.SESSION_LOST, session_lost(reply.status))
@@ -239,6 +240,8 @@ def _failed(
     said = _error_text(error["error"])[:EXCERPT] if error is not None else excerpt(reply.body)
     message = f"the server answered {status_line(reply.status)}, {reply.content_type or 'no content type'}"
     message += f": {said}" if said else ", and no body"
+    if words := challenge_words(reply.www_authenticate):
+        message += f"; {words}"
     if retry_after is not None:
         message += f"; it wants to be tried again in {retry_after:.0f} s (Retry-After)"
     return Verdict(meaning, RequestFailed(outcome, meaning.value, message, data=data, retry_after_s=retry_after))

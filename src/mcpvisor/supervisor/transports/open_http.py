@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
+from mcpvisor.supervisor.auth.credential import Credentials
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.transports.address import parse_address
@@ -30,11 +31,13 @@ async def open_http(
     transport: HttpTransport | None = None,
     hop: str = "",
     resolver: Resolver = SHARED,
+    credentials: Credentials | None = None,
     memory: HttpMemory | None = None,
 ) -> AsyncGenerator[HttpWire | SseWire]:
     """A wire to an HTTP server; nothing is dialled before its first request, or before `run` of an SSE wire.
 
-    `hop`, where given, marks every request as ours; `memory` is what the wires of this server before have left.
+    `hop`, where given, marks every request as ours; `credentials` are asked for each, in place of those of the spec; `memory`
+    is what the wires of this server before have left.
 
     `transport` overrides the one of the spec; `auto` is Streamable HTTP. A server that only knows the old transport refuses
     `initialize`: that fails with the cause `not_streamable_http`, and whoever holds an `auto` spec opens it again with
@@ -52,7 +55,7 @@ async def open_http(
     pool = HttpPool(Dialer(address.origin, context, resolver).dial)
     memory = memory or HttpMemory()
     memory.bind(address.origin)
-    endpoint = Endpoint(address, target, pool, memory.jar)
+    endpoint = Endpoint(address, target, pool, credentials, memory.jar)
     if hop:
         endpoint.standing[HOP_HEADER] = hop
     try:

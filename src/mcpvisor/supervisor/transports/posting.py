@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import encode
 from mcpvisor.supervisor.transports.dial import DialFailed
@@ -18,7 +19,7 @@ from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, R
 from mcpvisor.supervisor.transports.eventstream import StreamEvent
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
-from mcpvisor.supervisor.transports.http_outcome import Reply, is_repeatable
+from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, Verdict, is_repeatable
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 from mcpvisor.supervisor.transports.wire import Wire
@@ -60,6 +61,10 @@ class PostingWire(Wire):
         was_harmless = is_repeatable(method)
         try:
             yield
+        except CredentialsMissing as missing:
+            raise RequestFailed(
+                Outcome.NOT_SENT, missing.cause, missing.detail, retry_after_s=missing.retry_after_s
+            ) from missing
         except DialFailed as failed:
             self.doubt()
             outcome = Outcome.NOT_SENT if was_harmless or not failed.was_written else Outcome.MAYBE_EXECUTED
@@ -110,6 +115,11 @@ class PostingWire(Wire):
                 turn = time.perf_counter()
         if intake.overruns > overruns:
             await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
+
+    def _note_refusal(self, verdict: Verdict, status: int) -> None:
+        """Credentials that were refused to one request may be refused to all of the session: a probe finds out."""
+        if verdict.meaning is Meaning.AUTH and status == 401:
+            self.doubt()
 
     def _take_answer(self, data: bytes, pending: Pending) -> None:
         """Sort a JSON text out of the answer to `pending`, without waking the task that is reading it: this one."""

@@ -9,6 +9,7 @@ from typing import Final, Literal, Protocol
 
 import anyio
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import RedirectRefused, Response, Unsendable
@@ -17,8 +18,7 @@ from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import PushAnswer, judge_push, parse_retry_after, status_line
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 
-PushState = Literal["", "opening", "open", "none", "retrying"]
-"""Empty where notifications come the same way as answers, so that there is no such stream."""
+PushState = Literal["opening", "open", "none", "retrying"]
 
 ASK_AGAIN: Final = 300.0
 """Seconds before a server that has no push stream is asked again."""
@@ -85,7 +85,7 @@ class PushStream:
         self._pacing = pacing or PushPacing()
         self._last_id = ""
         self._has_been_open = False
-        self.state: PushState = "none"
+        self.state: PushState = "opening"
         self.reason = "not asked for yet"
         self.changed = anyio.Event()
 
@@ -96,6 +96,8 @@ class PushStream:
                 self._move("opening", "")
             try:
                 delay = await self._live()
+            except CredentialsMissing as missing:
+                delay = max(self._again(missing.detail), min(missing.retry_after_s or 0.0, ASK_AGAIN))
             except (DialFailed, ConnectionBroken) as error:
                 self._host.doubt()
                 delay = self._again(str(error))

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.from_thread
@@ -24,6 +24,14 @@ WORKERS: Final = 64
 _IDLE_SECONDS: Final = 30.0
 
 Lookup = Callable[[str], list[str]]
+
+
+class Addresses(Protocol):
+    """Looks up the addresses of hosts."""
+
+    async def addresses(self, host: str) -> list[str]:
+        """The numeric addresses of a host, in order of preference. Raises LookupFailed."""
+        ...
 
 
 class LookupFailed(OSError):

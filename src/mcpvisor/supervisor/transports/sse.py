@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import anyio
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.codec import Unreadable
@@ -73,6 +74,7 @@ class SseWire(PostingWire):
         verdict = judge(reply_of(response, await response.error_body(), pending, session_sent=True))
         if verdict.meaning is Meaning.SESSION_LOST:  # the address that the stream named is not known any more
             self.finish(WireEnd(cause="session_lost", detail=str(verdict.failure)))
+        self._note_refusal(verdict, response.head.status)
         if verdict.failure is not None:
             raise verdict.failure
 
@@ -113,6 +115,8 @@ class SseWire(PostingWire):
                     await self._read(response)
                     return WireEnd(cause="stream_failed", detail="the server ended the event stream")
                 return self._refused(reply_of(response, await response.error_body(), None, session_sent=False))
+        except CredentialsMissing as missing:
+            return WireEnd(cause=missing.cause, detail=missing.detail, retry_after_s=missing.retry_after_s)
         except DialFailed as failed:
             return WireEnd(cause=failed.cause, detail=str(failed))
         except ConnectionBroken as broken:

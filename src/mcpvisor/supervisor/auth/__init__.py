@@ -1,0 +1,1 @@
+"""The credentials of HTTP servers: where they come from, how they are kept fresh, and how they are told."""

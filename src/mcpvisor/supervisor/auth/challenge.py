@@ -1,0 +1,34 @@
+"""Owns the reading of WWW-Authenticate: what a server says of the credentials that it refuses. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PARAMETER: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))')
+_MAX: Final = 4096
+_SHOWN: Final = 200
+"""Characters of a scope or a description that are shown."""
+
+
+def challenge_parameters(challenge: str) -> dict[str, str]:
+    """The parameters of a challenge, names in lower case; of one that is written twice the first counts."""
+    found: dict[str, str] = {}
+    for name, quoted, plain in _PARAMETER.findall(challenge[:_MAX]):
+        found.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) if quoted else plain)
+    return found
+
+
+def challenge_words(challenge: str) -> str:
+    """What a challenge says, in a clause; empty where it says nothing of use."""
+    told = challenge_parameters(challenge)
+    error, scope = told.get("error", ""), told.get("scope", "")[:_SHOWN]
+    if error == "insufficient_scope":
+        wanted = f" {scope}" if scope else ""
+        return f"it wants the scope{wanted} (insufficient_scope): add it to auth.scope, or have it granted"
+    parts = [f"error {error[:_SHOWN]}"] if error else []
+    if description := told.get("error_description", "")[:_SHOWN]:
+        parts.append(f'"{description}"')
+    if scope:
+        parts.append(f"scope {scope}")
+    return f"it says {', '.join(parts)}" if parts else ""

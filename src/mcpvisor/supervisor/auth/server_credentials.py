@@ -1,0 +1,298 @@
+"""Owns the credentials of one server over all its generations: what is sent now, and the one flight that renews it.
+
+Whoever needs a credential that has to be fetched wakes the one task of `run` and waits for its result; a caller that leaves
+takes nothing with it. What a source refused is not asked again before its time, however many callers there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import Final, Protocol
+
+import anyio
+
+from mcpvisor.supervisor.auth.challenge import challenge_parameters
+from mcpvisor.supervisor.auth.credential import (
+    Credential,
+    CredentialsMissing,
+    fixed_credential,
+    with_entry_headers,
+)
+from mcpvisor.supervisor.auth.kinds import ClientCredentials, HeaderCommand, public_part
+from mcpvisor.supervisor.auth.token import Obtained, delay_after
+from mcpvisor.supervisor.errors import SpecError
+from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
+
+_log = logging.getLogger(__name__)
+
+FLIGHT_SECONDS: Final = 30.0
+"""The most that one fetch may take, all its requests together."""
+
+KEEP_SECONDS: Final = 10.0
+"""How long a store may take to keep what was fetched, which is in use by then; it goes on by itself."""
+
+LAST_MOMENT: Final = 0.5
+"""Seconds before its deadline at which a caller is told that there is no credential, instead of being cut off."""
+
+
+class Source(Protocol):
+    """Where a credential is fetched."""
+
+    kind: str
+    """A word of a closed set: `token_endpoint` or `header_command`."""
+
+    def kept(self) -> Obtained | None:
+        """What was fetched before this process began, where that is still known."""
+        ...
+
+    async def fetch(self, challenge: dict[str, str]) -> Obtained:
+        """A new credential; `challenge` is what the server said to the last one. Raises CredentialsMissing."""
+        ...
+
+    async def keep(self, fetched: Obtained) -> None:
+        """Let what was fetched outlive this process, where it should."""
+        ...
+
+
+class CredentialWatcher(Protocol):
+    """Who is told of credentials; every method is quick."""
+
+    def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
+        """These are never to be shown; told before anything else of them is."""
+        ...
+
+    def credentials_refreshed(self, source: str, expires_at: float | None) -> None:
+        """There is a new credential from `source`."""
+        ...
+
+    def credentials_failed(self, cause: str, detail: str, retry_in: float) -> None:
+        """None could be had; the source is not asked again for `retry_in` seconds."""
+        ...
+
+    def credentials_dropped(self) -> None:
+        """What was fetched is of no use any more, and nothing else is known yet."""
+        ...
+
+
+class SourceOf(Protocol):
+    """Makes the source of a spec."""
+
+    def __call__(self, spec: ServerSpec, target: HttpTarget) -> Source | None:
+        """None where the spec says the credential itself."""
+        ...
+
+
+class ServerCredentials:
+    """See `Credentials`; `run` must be going for anything to be fetched."""
+
+    def __init__(self, spec: ServerSpec, watcher: CredentialWatcher, source_of: SourceOf) -> None:
+        self._watcher = watcher
+        self._source_of = source_of
+        self._target: HttpTarget | None = None
+        self._source: Source | None = None
+        self._fixed: Credential | None = None
+        self._fault: CredentialsMissing | None = None
+        self._held: Obtained | None = None
+        self._challenge: dict[str, str] = {}
+        self._failure: CredentialsMissing | None = None
+        self._failures = 0
+        self._refusals = 0
+        """Fetched credentials in a row that the server has refused."""
+        self._not_before = float("-inf")
+        """Monotonic time before which the source is not asked again after a failure."""
+        self._renewable_at = float("-inf")
+        """The same after a refusal of what is held."""
+        self._wanted = anyio.Event()
+        self._landed: anyio.Event | None = None
+        """Set when the flight that is wanted or under way is over; None while there is none."""
+        self._flying = anyio.CancelScope()
+        self._scope = anyio.CancelScope()
+        self._change(spec)
+
+    @property
+    def expires_at(self) -> float | None:
+        """Wall-clock expiry of what was fetched; None where nothing was, or nothing is known of it."""
+        return self._held.expires_at if self._held is not None else None
+
+    # Orders of the actor
+
+    def respecified(self, spec: ServerSpec) -> None:
+        """A new spec: what it says holds from the next request on; what was fetched stays where it is for the same client."""
+        if isinstance(spec.target, HttpTarget) and spec.target != self._target:
+            self._change(spec)
+
+    def try_again(self) -> None:
+        """Whatever failed may be asked for at once: somebody may have mended it."""
+        self._failure, self._failures, self._refusals = None, 0, 0
+        self._not_before = self._renewable_at = float("-inf")
+
+    def stop(self) -> None:
+        """Let `run` return. What is held can still be sent; nothing is fetched any more."""
+        self._source = None
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Fetch whenever a caller wants it, until `stop`."""
+        try:
+            with self._scope:
+                while True:
+                    await self._wanted.wait()
+                    self._wanted = anyio.Event()
+                    await self._fly()
+        finally:
+            self._land()
+
+    def _land(self) -> None:
+        landed, self._landed = self._landed, None
+        if landed is not None:
+            landed.set()
+
+    def _change(self, spec: ServerSpec) -> None:
+        before, target = self._target, spec.target
+        if not isinstance(target, HttpTarget):
+            self._fixed = Credential()
+            return
+        self._target, self._fault = target, None
+        self._flying.cancel()  # whatever it brings is not wanted any more
+        self.try_again()
+        try:
+            written = with_entry_headers(Credential(), target)
+            self._source = self._source_of(spec, target)
+            self._fixed = None
+            if self._source is None:
+                self._fixed = with_entry_headers(fixed_credential(target.auth), target) if target.auth else written
+        except SpecError as error:
+            self._source, self._fixed, self._fault = None, None, CredentialsMissing("auth", str(error))
+        if self._held is not None and before is not None and not _same_client(before, target):
+            self._held = None
+            self._watcher.credentials_dropped()
+
+    # What a wire asks: see `Credentials`
+
+    async def current(self) -> Credential:
+        """See `Credentials`."""
+        while True:
+            if self._fault is not None:
+                raise self._fault
+            if self._fixed is not None:
+                return self._fixed
+            held, now = self._usable(), time.time()
+            if held is not None:
+                if held.is_due(now) and self._source is not None and self._may_fly():
+                    self._want()
+                return held.credential
+            if self._source is None:
+                raise CredentialsMissing("auth", "its entry was changed")
+            if not self._may_fly():
+                raise self._as_failed()
+            await self._flight()
+
+    async def instead_of(self, refused: Credential, challenge: str) -> Credential | None:
+        """See `Credentials`. A source whose last credential was refused as well is asked again ever more rarely."""
+        if self._fixed is not None:
+            return self._fixed if self._fixed is not refused else None
+        held = self._held
+        if held is not None and held.credential is refused:
+            if anyio.current_time() < self._renewable_at:
+                return None
+            self._refusals += 1
+            self._challenge = challenge_parameters(challenge)
+            self._held = None
+        other = await self.current()
+        return other if other is not refused else None
+
+    def accepted(self, credential: Credential) -> None:
+        """See `Credentials`."""
+        if self._refusals and self._held is not None and self._held.credential is credential:
+            self._refusals, self._renewable_at = 0, float("-inf")
+
+    # The flight
+
+    def _usable(self) -> Obtained | None:
+        if self._held is None and self._source is not None and not self._refusals and not self._failures:
+            kept = self._source.kept()
+            if kept is not None and kept.is_good(time.time()):
+                self._hold(kept, "store")
+        return self._held if self._held is not None and self._held.is_good(time.time()) else None
+
+    def _may_fly(self) -> bool:
+        return anyio.current_time() >= self._not_before or self._landed is not None
+
+    def _want(self) -> anyio.Event:
+        if self._landed is None:
+            self._landed = anyio.Event()
+            self._wanted.set()
+        return self._landed
+
+    async def _flight(self) -> None:
+        """Wait for the end of the flight; the caller's own deadline is met with an answer. Raises CredentialsMissing."""
+        landed, began = self._want(), anyio.current_time()
+        left = anyio.current_effective_deadline() - began
+        with anyio.move_on_after(max(0.0, left - min(LAST_MOMENT, left / 10))):
+            await landed.wait()
+            return
+        waited = anyio.current_time() - began
+        raise CredentialsMissing("auth_unavailable", f"no credentials after {waited:.1f} s: their source has not answered yet")
+
+    async def _fly(self) -> None:
+        source = self._source
+        fetched = await self._fetch(source) if source is not None else None
+        self._land()
+        if source is not None and fetched is not None:
+            with anyio.move_on_after(KEEP_SECONDS):
+                await source.keep(fetched)
+
+    async def _fetch(self, source: Source) -> Obtained | None:
+        """What the source gives, in use already; None where it gives nothing, or is not the source any more."""
+        failure = CredentialsMissing("auth_unavailable", f"no credentials within {FLIGHT_SECONDS:g} s")
+        with anyio.move_on_after(FLIGHT_SECONDS) as self._flying:
+            try:
+                fetched = await source.fetch(self._challenge)
+            except CredentialsMissing as missing:
+                failure = missing
+            except Exception as error:  # noqa: BLE001 - a fault of ours must cost this fetch only
+                _log.exception("credentials of a server cannot be fetched")
+                failure = CredentialsMissing("auth_unavailable", f"a fault of mcpvisor itself: {type(error).__name__}")
+            else:
+                if source is not self._source:
+                    return None
+                self._failure, self._failures = None, 0
+                self._hold(fetched, source.kind)
+                return fetched
+        if source is self._source:
+            self._fail(failure)
+        return None
+
+    def _hold(self, held: Obtained, kind: str) -> None:
+        assert self._target is not None
+        self._watcher.secrets_fetched(held.secrets)
+        credential = with_entry_headers(held.credential, self._target)
+        self._held = Obtained(credential=credential, secrets=held.secrets, expires_at=held.expires_at, renew_at=held.renew_at)
+        # After a refusal the next one is only fetched when this one had some time to be accepted.
+        delay = delay_after(self._refusals, random.random()) if self._refusals else 0.0  # noqa: S311 - it spreads load
+        self._renewable_at = anyio.current_time() + delay
+        self._watcher.credentials_refreshed(kind, held.expires_at)
+
+    def _fail(self, failure: CredentialsMissing) -> None:
+        self._failures += 1
+        delay = max(delay_after(self._failures, random.random()), failure.retry_after_s or 0.0)  # noqa: S311 - as above
+        self._failure, self._not_before = failure, anyio.current_time() + delay
+        self._watcher.credentials_failed(failure.cause, failure.detail, delay)
+
+    def _as_failed(self) -> CredentialsMissing:
+        """The failure that is shared until the source is asked again, with the time that is left."""
+        assert self._failure is not None
+        left = max(0.0, self._not_before - anyio.current_time())
+        retry = self._failure.retry_after_s if self._failure.cause == "auth" else left
+        return CredentialsMissing(self._failure.cause, self._failure.detail, retry)
+
+
+def _same_client(before: HttpTarget, after: HttpTarget) -> bool:
+    """Whether what was fetched for the one is good for the other."""
+    if before.url != after.url or before.headers != after.headers:
+        return False
+    if isinstance(after.auth, ClientCredentials):
+        return public_part(before.auth) == public_part(after.auth)
+    return isinstance(after.auth, HeaderCommand) and before.auth == after.auth

@@ -1,0 +1,189 @@
+"""Planned replacements over servers in memory, under virtual time: who is served by what, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+
+from mcpvisor.supervisor.errors import RequestFailed
+from mcpvisor.supervisor.events import ConnectEnded, SessionLost
+from mcpvisor.supervisor.opening import Opening
+from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.spec import (
+    Era,
+    HttpTarget,
+    Intensity,
+    RestartPolicy,
+    ServerSpec,
+    StdioLaunch,
+    StopGraces,
+    WantedResource,
+)
+from mcpvisor.supervisor.states import ADMITTING, State
+from mcpvisor.supervisor.supervisor import Order, Supervisor
+from mcpvisor.supervisor.transports.wire import WireEnd
+from tests.supervisor.memory_wire import MemoryServer
+from tests.supervisor.resource_wire import ResourceServer
+
+ME = Principal("test")
+GONE = WireEnd(cause="connect_failed", detail="refused")
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["virtual"])
+def anyio_backend() -> Any:
+    """Time that passes only when everybody waits."""
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+def web(edit: int = 0, **changes: object) -> ServerSpec:
+    headers = (("x-edit", str(edit)),)
+    return replace(ServerSpec(name="web", target=HttpTarget(url="http://127.0.0.1:1/mcp", headers=headers)), **changes)
+
+
+def program(edit: int = 0, **changes: object) -> ServerSpec:
+    target = StdioLaunch(command="memory", args=(str(edit),))
+    return replace(ServerSpec(name="web", target=target, stop=StopGraces(stdin=0, term=0), overlap=True), **changes)
+
+
+@asynccontextmanager
+async def supervised(server: MemoryServer, spec: ServerSpec) -> AsyncIterator[Supervisor]:
+    def opener(opening: Opening) -> Any:
+        return server.open(opening)
+
+    with anyio.fail_after(100_000):
+        async with Supervisor(opener=opener, guarded=False) as supervisor:
+            await supervisor.apply([spec])
+            await settled(supervisor)
+            yield supervisor
+    assert server.opened == server.closed
+
+
+async def settled(supervisor: Supervisor) -> None:
+    await supervisor.wait_until("web", lambda status: status.is_settled)
+
+
+async def call(supervisor: Supervisor) -> Any:
+    return await supervisor.connection("web").request("tools/call", {"name": "echo"}, principal=ME)
+
+
+async def test_calls_in_flight_finish_on_the_session_they_began_on() -> None:
+    """The next call goes to the new session at once, and the old one is closed when its call is done."""
+    server = MemoryServer(kind="http")
+
+    async def slow(params: dict[str, Any]) -> Any:
+        del params
+        generation = server.opened
+        await anyio.sleep(8)
+        return {"content": [], "generation": generation}
+
+    server.handlers["tools/call"] = slow
+    results: list[int] = []
+    async with supervised(server, web()) as supervisor, anyio.create_task_group() as tasks:
+
+        async def caller() -> None:
+            results.append((await call(supervisor))["generation"])
+
+        tasks.start_soon(caller)
+        await anyio.sleep(1)
+        await supervisor.order("web", Order.RESTART, who="test")
+        await settled(supervisor)
+        tasks.start_soon(caller)
+        await anyio.sleep(6)
+        open_meanwhile = server.opened - server.closed
+        await anyio.sleep(3)
+        open_later = server.opened - server.closed
+
+    assert ([1, 2], 2, 1) == (results, open_meanwhile, open_later)
+
+
+async def test_a_session_that_does_not_come_up_hurts_no_call() -> None:
+    """Calls go on as before, the lists are those of the session that serves, and the edit is in force once it can be."""
+    server = MemoryServer(kind="http")
+    async with supervised(server, web()) as supervisor:
+        server.open_failure = GONE
+        await supervisor.apply([web(1)])
+        shown = await supervisor.wait_until("web", lambda status: status.state is State.DEGRADED)
+        await call(supervisor)
+        tried = [event.outcome for event in supervisor.history("web") if isinstance(event, ConnectEnded)]
+        lost = [event for event in supervisor.history("web") if isinstance(event, SessionLost)]
+        tools = [tool["name"] for tool in supervisor.connection("web").offer.tools]
+        server.open_failure = None
+        await settled(supervisor)
+        await call(supervisor)
+
+    assert "its entry was changed, but the next session did not come up (refused); the former one serves on" == shown.reason
+    assert (True, False, False) == (shown.replacing, shown.is_healthy, shown.stale)
+    assert (["ready", "connect_failed"], []) == (tried, lost)
+    assert ["echo"] == tools
+
+
+@pytest.mark.parametrize("make", [web, program])
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_happens_one_session_is_left_that_serves(make: Any, seed: int) -> None:
+    """Edits, orders, losses and refusals in any order: calls fail only where nothing serves, and it ends as it is wanted."""
+    chance = random.Random(seed)
+    server = MemoryServer(kind="http" if make is web else "stdio")
+    policy = RestartPolicy(intensity=Intensity(ends=1000, within=60.0))
+    wrong: list[str] = []
+    async with supervised(server, make(restart=policy)) as supervisor:
+        for step in range(150):
+            match chance.randrange(6):
+                case 0:
+                    await supervisor.apply([make(step, restart=policy)])
+                case 1:
+                    await supervisor.order("web", chance.choice([Order.RESTART, Order.START]), who="test")
+                case 2 if server.wire is not None and server.wire.end is None:
+                    server.end("session_lost" if make is web else "process_exited")
+                case 3:
+                    server.open_failure = chance.choice([GONE, None])
+                case _:
+                    await anyio.sleep(chance.choice([0.0, 0.001, 0.5, 5.0, 20.0]))
+            serves = supervisor.status("web").state in ADMITTING
+            try:
+                await call(supervisor)
+            except RequestFailed as failure:
+                if serves and failure.cause not in ("connect_failed", "session_lost", "process_exited", "backoff"):
+                    wrong.append(f"{step}: {failure!r}")
+        server.open_failure = None
+        await supervisor.order("web", Order.RESTART, who="test")
+        await settled(supervisor)
+        await call(supervisor)
+        await anyio.sleep(60)
+        left = server.opened - server.closed
+
+    assert ([], 1) == (wrong, left)
+
+
+@pytest.mark.parametrize("era", [Era.LEGACY, Era.MODERN])
+async def test_the_session_that_serves_on_keeps_its_subscriptions(era: Era) -> None:
+    """A session that was to take over and was lost on its way leaves the watched resources to the one that serves."""
+    server = ResourceServer(kind="http")
+    watched = web(era=era, subscriptions=(WantedResource(uri="x://1"),))
+    async with supervised(server, watched) as supervisor:
+        first = server.wire
+
+        async def lose(params: dict[str, Any]) -> Any:
+            if server.wire is first:
+                return {"resources": []}
+            server.end("connect_failed")
+            return await anyio.sleep_forever()
+
+        server.handlers["resources/list"] = lose
+        await supervisor.apply([replace(web(1), era=era, subscriptions=watched.subscriptions)])
+        await supervisor.wait_until("web", lambda status: status.state is State.DEGRADED and status.replacing)
+        server.open_failure = GONE
+        with anyio.fail_after(30):
+            while not supervisor.subscriptions("web").working:
+                await supervisor.subscriptions("web").stirred.wait()
+        [shown] = supervisor.subscriptions("web").statuses()
+
+    assert ("active", "") == (shown.state.value, shown.reason)
