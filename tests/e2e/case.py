@@ -55,6 +55,14 @@ class Case:
             await self.request(method, params or {"name": "echo", "arguments": {"text": "x"}})
         return caught.value
 
+    async def outcome(self, method: str, params: dict[str, Any] | None = None) -> RequestFailed | None:
+        """How a request fails that may do so; None where it has an answer."""
+        try:
+            await self.request(method, params)
+        except RequestFailed as failure:
+            return failure
+        return None
+
     @property
     def status(self) -> ServerStatus:
         return self.supervisor.status(self.name)

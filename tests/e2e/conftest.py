@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.case import Case
 from tests.e2e.running import RunningDaemon
+from tests.supervisor.transports.http_rig import Puppet
+from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 from mcpvisor.supervisor.process.sweep import find_marked
-from mcpvisor.supervisor.spec import Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
+from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -45,6 +48,25 @@ async def case(supervisor: Supervisor, servers: Path, tmp_path: Path, quick: Res
         return Case(supervisor, name, tmp_path / f"{name}.log")
 
     return start
+
+
+@pytest.fixture
+async def http_case(supervisor: Supervisor, tmp_path: Path, quick: RestartPolicy) -> AsyncIterator[Callable[..., Any]]:
+    """Puts HTTP puppets under supervision: `await http_case("http_get_refused", "405")`; gives the case and the puppet.
+
+    Keywords are those of HttpTarget and of ServerSpec; `path` is put behind the address.
+    """
+    specs: dict[str, ServerSpec] = {}
+    with ExitStack() as puppets:
+
+        async def start(script: str, *args: str, name: str = "http", path: str = "", **keys: Any) -> tuple[Case, Puppet]:
+            puppet = puppets.enter_context(http_puppet(f"{script}.py", *args))
+            aim = {key: keys.pop(key) for key in ("transport", "headers", "bearer", "tls") if key in keys}
+            specs[name] = ServerSpec(name=name, target=HttpTarget(url=puppet.url + path, **aim), **{"restart": quick, **keys})
+            await supervisor.apply(specs.values())
+            return Case(supervisor, name, tmp_path / f"{name}.log"), puppet
+
+        yield start
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ class TestTheWayBack:
 
         assert cycle.next_attempt == 42.0
 
-    @pytest.mark.parametrize("cause", ["no_such_program", "permission", "bad_cwd", "tls", "version_mismatch"])
+    @pytest.mark.parametrize("cause", ["no_such_program", "permission", "bad_cwd", "tls", "redirect", "version_mismatch"])
     def test_what_cannot_work_as_written_is_failed_and_tried_slowly(self, cause: str) -> None:
         """Every five minutes, since a machine changes too; it is no crash loop."""
         cycle = machine()

@@ -323,6 +323,21 @@ class TestServersThatFail:
 
         assert first == "probe 1/3 missed"
 
+    async def test_an_error_answer_to_a_ping_is_a_sign_of_life(self) -> None:
+        """A server that knows no ping is as alive as any."""
+        server = MemoryServer()
+
+        async def ping(params: dict[str, Any]) -> Any:
+            raise RequestFailed(Outcome.PEER_ERROR, "error_answer", "Method not found: ping", code=-32601)
+
+        server.handlers["ping"] = ping
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            await anyio.sleep(3600)
+            told = [event for event in supervisor.history("files") if isinstance(event, events.ProbeMissed)]
+
+            assert (supervisor.status("files").state, supervisor.status("files").generation, told) == (State.READY, 1, [])
+
     async def test_steady_traffic_does_not_keep_a_dead_session_alive(self) -> None:
         """Calls that began when the server was silent already are met by the silence, and are no excuse for it."""
         server = MemoryServer()
@@ -444,6 +459,20 @@ class TestWhatIsWanted:
             await reach(supervisor, "files", State.READY)
 
         assert (stopped.state, stopped.wanted, stopped.wanted_by) == (State.STOPPED, "stopped", "uid:0 (stop)")
+
+    async def test_orders_that_change_nothing_touch_nothing(self) -> None:
+        """A start of what runs and a stop of what rests are done already; no process and no session is touched."""
+        server = MemoryServer()
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            await supervisor.order("files", Order.START, who="uid:0")
+            await supervisor.order("files", Order.ENABLE, who="uid:0")
+            running = supervisor.status("files")
+            for _ in range(2):
+                await supervisor.order("files", Order.STOP, who="uid:0")
+                await reach(supervisor, "files", State.STOPPED)
+
+        assert (State.READY, 1, 1, 1) == (running.state, running.generation, server.opened, server.closed)
 
     async def test_a_disabled_server_is_not_started_by_the_way(self) -> None:
         """`disable` holds until `enable`; the refusal says so and who it was."""

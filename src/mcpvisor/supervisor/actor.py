@@ -39,6 +39,7 @@ from mcpvisor.supervisor.store import Store
 from mcpvisor.supervisor.subscriptions.standing import Wish
 from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 
 BY_CONFIG: Final = "config"
 BY_POLICY: Final = "its restart policy"
@@ -80,6 +81,7 @@ class ServerActor:
             SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
         )
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
+        self._http_memory = HttpMemory()
         self._recall = Recall(shared.store, spec, report.mask)
         self._means = Means(
             opener=shared.opener,
@@ -284,6 +286,7 @@ class ServerActor:
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
             credentials=self._credentials,
+            memory=self._http_memory,
         )
         generation = Generation(opening, self._means)
         self._generations[number] = generation

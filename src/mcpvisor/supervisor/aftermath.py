@@ -36,6 +36,7 @@ _BY_CAUSE: Final = {
     "permission": Reaction.MEND,
     "bad_cwd": Reaction.MEND,
     "tls": Reaction.MEND,
+    "redirect": Reaction.MEND,
     "version_mismatch": Reaction.MEND,
     "auth": Reaction.CREDENTIALS,
 }

@@ -14,7 +14,7 @@ from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.principal import Principal
-from mcpvisor.supervisor.replay import may_replay
+from mcpvisor.supervisor.replay import busy_wait, may_replay
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import ADMITTING, COMING, State
 from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
@@ -51,6 +51,8 @@ class _Call:
     client_capabilities: JsonObject | None
     log_level: str | None
     sent: bool = False
+    waited: int = 0
+    """How many times the server was too busy and is asked again."""
 
 
 class Connection:
@@ -191,11 +193,23 @@ class Connection:
                     )
                 except RequestFailed as failure:
                     call.sent = replayed or failure.outcome is not Outcome.NOT_SENT
+                    if await self._waited_out(call, failure):
+                        continue
                     if not self._may_go_again(call, failure, replayed=replayed, patience=patience):
                         raise
                     replayed = call.sent
                     if self._carrier is carrier:
                         await self._change(patience, failure)
+
+    @staticmethod
+    async def _waited_out(call: _Call, failure: RequestFailed) -> bool:
+        """Wait as long as a busy server wants, if that ends within the call's own time; whether it is to be asked again."""
+        wait = busy_wait(failure, call.waited)
+        if wait is None or anyio.current_time() + wait >= anyio.current_effective_deadline():
+            return False
+        call.waited += 1
+        await anyio.sleep(wait)
+        return True
 
     def _may_go_again(self, call: _Call, failure: RequestFailed, *, replayed: bool, patience: float) -> bool:
         """Once at most for what may have run; for what was not sent as often as the patience lasts."""

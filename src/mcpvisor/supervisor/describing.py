@@ -62,6 +62,8 @@ def describe(
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
         replacing=cycle.is_replacing,
+        push=generation.push if generation else "",
+        push_reason=reporter.quoted(generation.push_reason) if generation else "",
         origin=spec.origin,
         shown_name=spec.shown_name,
     )

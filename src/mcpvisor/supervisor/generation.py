@@ -74,6 +74,17 @@ class Generation:
         """The transport of the wire, as it was settled; empty before there is one."""
         return self._wire.kind if self._wire is not None else ""
 
+    @property
+    def push(self) -> str:
+        """How the wire's push stream stands; empty where it has none."""
+        has_one = self._wire is not None and self._wire.kind == "http" and self.handshake and not self.handshake.modern
+        return self._wire.push if has_one and self._wire is not None else ""
+
+    @property
+    def push_reason(self) -> str:
+        """Why the push stream stands so."""
+        return self._wire.push_reason if self.push and self._wire is not None else ""
+
     # Orders of the actor
 
     def retire(self, drain: float) -> None:

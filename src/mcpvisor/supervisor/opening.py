@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mcpvisor.supervisor.auth.credential import Credentials
@@ -12,6 +12,7 @@ from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.transports.exchange import WireHooks
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 from mcpvisor.supervisor.transports.wire import Wire
 
 
@@ -58,6 +59,8 @@ class Opening:
     """Where the process gets a control group of its own."""
     credentials: Credentials | None = None
     """What the requests of an HTTP wire carry; without them they carry what the spec itself says."""
+    memory: HttpMemory = field(default_factory=HttpMemory)
+    """What the wires before have left, of a server that is reached by HTTP."""
 
 
 Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]

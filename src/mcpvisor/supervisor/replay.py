@@ -56,6 +56,9 @@ class Row:
 LASTING: Final = frozenset({"auth", "auth_unavailable", "busy", "queue_full", "tls"})
 """Causes that will be just as true a moment later; the caller is told at once."""
 
+BUSY_WAIT: Final = 0.5
+"""Seconds before a server that was busy is asked again at the earliest; doubled each time, whatever it says."""
+
 _MAYBE: Final = Outcome.MAYBE_EXECUTED
 
 ROWS: Final = (
@@ -89,6 +92,16 @@ def row_for(failure: RequestFailed, method: str, tool: dict[str, Any] | None, sp
         and (row.is_hinted is None or row.is_hinted == hinted)
         and (row.is_allowed is None or row.is_allowed == allowed)
     )
+
+
+def busy_wait(failure: RequestFailed, waited: int) -> float | None:
+    """Seconds after which to ask a busy server again, which surely has not done it; None where it does not say when.
+
+    `waited` is how many times that was done before. Whether the caller has the time is the caller's to know.
+    """
+    if failure.cause != "busy" or failure.outcome is not Outcome.NOT_SENT or failure.retry_after_s is None:
+        return None
+    return max(failure.retry_after_s, BUSY_WAIT * 2.0**waited)
 
 
 def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
-from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from mcpvisor import __version__
@@ -35,6 +36,7 @@ from mcpvisor.supervisor.transports.wire import Wire
 
 JsonObject = dict[str, Any]
 CLIENT_INFO: Final = mcp_types.Implementation(name="mcpvisor", version=__version__)
+_VERSION: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 _INFO: Final[JsonObject] = CLIENT_INFO.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -108,10 +110,34 @@ async def initialize(session: ClientSession) -> Handshake:
     except MCPError as error:
         if error.code == UNSUPPORTED_PROTOCOL_VERSION:
             raise UnsupportedVersion(supported_versions(error)) from error
-        raise
+        offered = offered_version(error)
+        if offered is None:
+            raise
+        await _initialize_as(session, offered)
     except RuntimeError as error:  # how the SDK says that the version is none of its own
-        raise ForeignVersion(str(error)) from error
+        raise ForeignVersion(f"{error}; known are {', '.join(HANDSHAKE_PROTOCOL_VERSIONS)}") from error
     return _agreed(session, modern=False)
+
+
+async def _initialize_as(session: ClientSession, version: str) -> None:
+    """The handshake with another version than the SDK begins with. Raises as `initialize` does."""
+    params = mcp_types.InitializeRequestParams(
+        protocol_version=version, capabilities=mcp_types.ClientCapabilities(), client_info=CLIENT_INFO
+    )
+    result = await session.send_request(mcp_types.InitializeRequest(params=params), mcp_types.InitializeResult)
+    if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise ForeignVersion(f"the server offered {version} and answered {result.protocol_version}")
+    session.adopt(result)
+    await session.send_notification(mcp_types.InitializedNotification())
+
+
+def offered_version(error: MCPError) -> str | None:
+    """The newest older version that a refusal of `initialize` names, in its data or in its words; None where it names none.
+
+    Servers that do not negotiate refuse the version instead, each in a way of its own.
+    """
+    named = {*supported_versions(error), *_VERSION.findall(error.message)}
+    return max((version for version in HANDSHAKE_PROTOCOL_VERSIONS[:-1] if version in named), default=None)
 
 
 def supported_versions(error: MCPError) -> tuple[str, ...]:

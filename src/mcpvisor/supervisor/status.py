@@ -51,6 +51,13 @@ class ServerStatus:
     subscriptions_wanted: int = 0
     subscriptions_active: int = 0
     """Those of the wanted ones whose changes reach us, by push or by polling."""
+    push: str = ""
+    """How the stream stands on which an HTTP server says what nobody asked for: `open`, `opening`, `retrying` or `none`.
+
+    Empty where there is no such stream, since that comes the same way as answers.
+    """
+    push_reason: str = ""
+    """Why it stands so, in words."""
     origin: str = ""
     shown_name: str = ""
     token_expires_at: float | None = None

@@ -65,6 +65,8 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "shown_name": "",
         "limits_not_enforced": "",
         "deadline": None,
+        "push": "",
+        "push_reason": "",
     }
     return ServerStatus(**{**values, **other})
 

@@ -143,3 +143,49 @@ def test_what_is_wrong_in_an_array(data: bytes, reason: str) -> None:
     assert ([reason], []) == ([one[0] for one in hooks.refusals], hooks.told)
     assert pending.failure is not None
     assert "answer_refused" == pending.failure.cause
+
+
+@pytest.mark.parametrize("ident", [b"1", b'"1"'], ids=["number", "text"])
+def test_an_id_may_come_back_as_text(ident: bytes) -> None:
+    """Number and text of the same value are the same id."""
+    hooks = Hooks()
+    exchange = Exchange(hooks, max_message=1000)
+    pending = exchange.open("tools/call")
+    exchange.receive(b'{"jsonrpc":"2.0","id":%s,"result":{"ok":true}}' % ident)
+
+    assert ({"ok": True}, []) == (pending.result, hooks.refusals)
+
+
+@pytest.mark.parametrize("ident", [b"0", b'"x"', b"7", b"true", b'"7"'])
+def test_an_answer_under_a_foreign_id_is_named(ident: bytes) -> None:
+    """Whoever waits for it runs out of time; that something came, and under which id, can be seen by then."""
+    hooks = Hooks()
+    exchange = Exchange(hooks, max_message=1000)
+    pending = exchange.open("tools/call")
+    exchange.receive(b'{"jsonrpc":"2.0","id":%s,"result":{}}' % ident)
+
+    assert (False, 1) == (pending.done.is_set(), len(hooks.refusals))
+    assert "of no request" in hooks.refusals[0][1]
+
+
+def test_a_late_answer_is_nothing_to_tell() -> None:
+    """What comes for a request that was withdrawn is dropped."""
+    hooks = Hooks()
+    exchange = Exchange(hooks, max_message=1000)
+    exchange.close(exchange.open("tools/call"))
+    exchange.receive(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+
+    assert [] == hooks.refusals
+
+
+@pytest.mark.parametrize(("waiting", "told"), [(1, 0), (2, 1)])
+def test_an_error_without_an_id(waiting: int, told: int) -> None:
+    """It is the answer to the one request that waits; where several do it is told of, with its words."""
+    hooks = Hooks()
+    exchange = Exchange(hooks, max_message=1000)
+    pending = [exchange.open("tools/call") for _ in range(waiting)]
+    exchange.receive(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"disk full"}}')
+    failures = [one.failure.message for one in pending if one.failure is not None]
+
+    assert (["disk full"] if waiting == 1 else [], told) == (failures, len(hooks.refusals))
+    assert all("disk full" in detail for _, detail in hooks.refusals)

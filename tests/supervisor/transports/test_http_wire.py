@@ -153,6 +153,27 @@ async def test_session_is_deleted_on_leaving() -> None:
     assert 1.9 < took < 4
 
 
+@pytest.mark.parametrize("status", ["200 OK", "202 Accepted", "404 Not Found", "405 Method Not Allowed", "500 Oops"])
+async def test_any_answer_to_the_end_of_a_session_will_do(status: str) -> None:
+    """A server that knows no DELETE, or no such session any more, delays nothing and is no trouble."""
+    verbs: list[str] = []
+
+    async def answer(request: Request, stream: anyio.abc.ByteStream) -> bytes | None:
+        verbs.append(request.verb)
+        if request.verb == "DELETE":
+            return reply(status=status)
+        return reply(status="202 Accepted" if request.verb == "POST" else "405 Method Not Allowed")
+
+    heard = Heard()
+    async with raw_server(mcp(answer)) as url:
+        with anyio.fail_after(1):
+            async with session(url, heard) as wire:
+                pass
+    assert (1, []) == (verbs.count("DELETE"), heard.refusals)
+    assert wire.end is not None
+    assert "closed" == wire.end.cause
+
+
 async def test_headers_of_the_protocol() -> None:
     """The session id and the negotiated version go with every request after the handshake, and extra headers with theirs."""
     seen: list[Request] = []

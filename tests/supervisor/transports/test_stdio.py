@@ -135,6 +135,17 @@ async def test_content_length_line_of_a_working_server_is_noise(opened, told):
     assert [b"Content-Length: 36"] == told.noises
 
 
+async def test_a_message_over_many_lines_is_noise(opened, told):
+    """An indented notification costs no call anything, not even the only one that waits, and no answer after it."""
+    indented = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}}, indent=2)
+    async with opened("stdio_scripted.py") as wire:
+        answer = await wire.request("raw", {"text": indented + "\n"})
+
+        assert indented + "\n" == answer["text"]
+        assert (indented.splitlines(), [], []) == ([noise.decode() for noise in told.noises], told.refusals, told.notifications)
+        assert {"still": "there"} == await wire.request("echo", {"still": "there"})
+
+
 async def test_bytes_that_are_no_utf8_fail_that_message_only(opened):
     """An answer with a stray byte fails its own request; the next one works."""
     line = b'{"jsonrpc":"2.0","id":1,"result":{"text":"caf\xe9"}}\n'
@@ -297,6 +308,15 @@ async def test_progress_goes_to_its_request(opened, told):
 
     assert [0, 1, 2] == seen
     assert [] == told.notifications
+
+
+async def test_progress_is_only_asked_for_where_somebody_listens(opened):
+    """A request without a listener carries no token, so that the server tells nobody."""
+    async with opened("stdio_scripted.py") as wire:
+        unheard = await wire.request("echo", {"a": 1})
+        heard = await wire.request("echo", {"a": 1}, on_progress=lambda params: None)
+
+    assert ({"a": 1}, {"a": 1, "_meta": {"progressToken": 2}}) == (unheard, heard)
 
 
 async def test_flood_on_stderr_blocks_nothing(opened, handshake, told):

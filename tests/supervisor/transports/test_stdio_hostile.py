@@ -100,7 +100,10 @@ async def test_flood_is_dropped_and_neighbours_live(opened, told, lag, kind):
     assert {} == result
     assert lag.worst < LAG
     assert resident() - before < GROWTH
-    assert {"rate"} == {reason for reason, _ in told.refusals}
+    expected = {"rate", "syntax"} if kind == "answers" else {"rate"}  # answers to nothing are told of by themselves, rarely
+
+    assert expected == {reason for reason, _ in told.refusals}
+    assert len(told.refusals) <= seconds + 10
     assert len(told.notifications) + len(told.noises) <= UNASKED_BURST + 500 * (seconds + 1)
     assert cpu < seconds * 0.5 + 1
 

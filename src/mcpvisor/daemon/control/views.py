@@ -61,6 +61,8 @@ def server_view(status: ServerStatus) -> JsonObject:
         "deadline": status.deadline,
         "token_expires_at": status.token_expires_at,
         "replacing": status.replacing,
+        "push": status.push,
+        "push_reason": status.push_reason,
     }
 
 

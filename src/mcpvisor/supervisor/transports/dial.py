@@ -144,9 +144,8 @@ class Dialer:
                     stream, hostname=self._origin.host, ssl_context=context, standard_compatible=False
                 )
             except ssl.SSLCertVerificationError as error:
-                detail = (
-                    f"the certificate of {self._origin} is not trusted: {error.verify_message} (key tls.ca names a CA to trust)"
-                )
+                why = error.verify_message.rstrip(".") + _remedy(error)
+                detail = f"the certificate of {self._origin} is not trusted: {why}"
                 raise DialFailed("tls", detail) from error
             except ssl.SSLError as error:
                 raise DialFailed("tls", f"no TLS with {self._origin}: {error.reason or error}") from error
@@ -159,6 +158,17 @@ class Dialer:
     def _refused(self, errors: Iterable[tuple[str, OSError]]) -> DialFailed:
         tried = ", ".join(f"{host}: {_reason(error)}" for host, error in errors)
         return DialFailed("connect_failed", f"cannot connect to {self._origin} ({tried})")
+
+
+def _remedy(error: ssl.SSLCertVerificationError) -> str:
+    """What mends it; another CA helps neither a certificate that is over nor one for another name."""
+    match error.verify_code:
+        case 9 | 10:
+            return ": it has to be renewed at the server, or one of the two clocks is wrong"
+        case 62 | 64:
+            return " (url has to name a host that it was made for)"
+        case _:
+            return " (key tls.ca names a CA to trust)"
 
 
 def _reason(error: BaseException) -> str:

@@ -101,13 +101,20 @@ class Response:
 class Endpoint:
     """Sends requests to where the server is, which a redirect may have taught it."""
 
-    def __init__(self, address: Address, target: HttpTarget, pool: HttpPool, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        target: HttpTarget,
+        pool: HttpPool,
+        credentials: Credentials | None = None,
+        jar: CookieJar | None = None,
+    ) -> None:
         """`credentials` are asked for each request; without them it carries what the target itself says."""
         self.address = address
         self._own = spec_headers(target)
         self._credentials = credentials or FixedCredentials(written_credential(target))
         self._pool = pool
-        self._jar = CookieJar()
+        self._jar = jar or CookieJar()
         self._heads: dict[str, tuple[str, Credential, str]] = {}
         """For each verb the path it was last sent to, what it carried, and the begin of its head."""
         self.standing: dict[str, str] = {}

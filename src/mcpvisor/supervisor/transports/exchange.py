@@ -125,6 +125,8 @@ class Exchange:
         self._max_message = max_message
         self._last_id = 0
         self._pending: dict[int, Pending] = {}
+        self._strays = 0
+        """Answers under ids that were never used."""
         self.intake = Intake(lambda detail: hooks.refused("rate", detail))
 
     def __len__(self) -> int:
@@ -278,7 +280,7 @@ class Exchange:
             # An error without an id can only mean the request it came with, or the only one there is.
             pending = within or (None if unasked else self._only_one())
         if pending is None:
-            self.intake.admits()
+            self._stray(message.get("id"), error)
             return
         if error is not None:
             self._settle_failed(pending, peer_error(error))
@@ -292,6 +294,17 @@ class Exchange:
                 pending,
                 RequestFailed(Outcome.MAYBE_EXECUTED, "answer_refused", "the server's result is no object"),
             )
+
+    def _stray(self, peer_id: Any, error: Any) -> None:
+        """Tell of an answer to nothing, unless it is a late one: whose it was meant to be waits for it in vain."""
+        number = int(peer_id) if isinstance(peer_id, str) and peer_id.isdecimal() and len(peer_id) < 16 else peer_id
+        is_late = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= self._last_id
+        if not self.intake.admits() or is_late:
+            return
+        self._strays += 1
+        if str(self._strays).strip("0") == "1":  # the first, and each power of ten: a flood of them is told of rarely
+            said = "" if error is None else f" ({clean_text(peer_error(error).message, _BEGIN)})"
+            self._hooks.refused("syntax", f"an answer under the id {clean_text(repr(peer_id), _BEGIN)} of no request{said}")
 
     def _settle_failed(self, pending: Pending, failure: RequestFailed) -> None:
         self.close(pending)
@@ -320,5 +333,8 @@ def peer_error(error: Any) -> RequestFailed:
 
 
 def _looks_like_a_message(data: bytes) -> bool:
-    """Whether broken JSON was meant as JSON-RPC: it decides between `noise` (a banner) and `refused` (a lost answer)."""
-    return b'"jsonrpc"' in data[:4096] or b'"jsonrpc"' in data[-4096:]
+    """Whether broken JSON was meant as JSON-RPC: it decides between `noise` (a banner) and `refused` (a lost answer).
+
+    A line of a message that was written over many lines is noise like the others: it begins no object.
+    """
+    return b"{" in data[:4096] and (b'"jsonrpc"' in data[:4096] or b'"jsonrpc"' in data[-4096:])

@@ -10,13 +10,21 @@ import anyio
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.address import Address
-from mcpvisor.supervisor.transports.codec import Unreadable
+from mcpvisor.supervisor.transports.answer_stream import AnswerStream
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
-from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
+from mcpvisor.supervisor.transports.eventstream import StreamEvent
 from mcpvisor.supervisor.transports.exchange import AckSink, JsonObject, LogSink, Pending, ProgressSink, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
-from mcpvisor.supervisor.transports.http_outcome import Meaning, Verdict, is_session_error, judge, session_lost
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
+from mcpvisor.supervisor.transports.http_outcome import (
+    Meaning,
+    Verdict,
+    asks_for_session,
+    is_session_error,
+    judge,
+    session_lost,
+)
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of, written
@@ -25,6 +33,14 @@ from mcpvisor.supervisor.transports.wire import LINGERING, WireEnd
 
 SESSION_HEADER: Final = "mcp-session-id"
 VERSION_HEADER: Final = "mcp-protocol-version"
+
+MAX_VERSION: Final = 64
+"""Characters of a protocol version."""
+
+HTTP_OK: Final = 200
+
+_OF_NO_SESSION: Final = frozenset({"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+"""Methods in whose answers no other session is spoken of than that with the server; all that a probe asks for is among them."""
 
 DELETE_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 1.0
@@ -40,8 +56,11 @@ class HttpWire(PostingWire):
 
     kind = "http"
 
-    def __init__(self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int) -> None:
+    def __init__(
+        self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int, memory: HttpMemory | None = None
+    ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
+        self._memory = memory or HttpMemory()
         self._session: str | None = None
         self._is_modern = False
         self._settled = anyio.Event()
@@ -83,8 +102,11 @@ class HttpWire(PostingWire):
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
+        if method == "initialize":
+            await self._end_owed()
+        session = self._session
         try:
-            return await super().request(
+            result = await super().request(
                 method,
                 params,
                 on_progress=on_progress,
@@ -93,6 +115,15 @@ class HttpWire(PostingWire):
                 headers=headers,
                 cancellable=cancellable,
             )
+            if method == "initialize":
+                self._learn_version(result.get("protocolVersion"))
+            return result  # noqa: TRY300 - an else branch would only move it
+        except RequestFailed as failure:
+            if failure.cause == Meaning.AUTH:
+                self.doubt()  # a probe tells whether all of the credentials are refused, or this request is
+            if session is not None and failure.outcome is Outcome.PEER_ERROR and asks_for_session(failure.message):
+                self._weigh(failure, method, session)
+            raise
         finally:
             if self.end is not None and not self.in_flight:
                 self._empty.set()
@@ -116,28 +147,56 @@ class HttpWire(PostingWire):
             self._empty.set()
 
     async def close(self) -> None:
-        """End the session at the server, within 2 s; what the server says to that is of no interest."""
+        """End the session at the server, within 2 s; what the server says to that is of no interest.
+
+        Where nobody is there to be told, the next generation does it: a server with room for one session would refuse that one.
+        """
         if self._session is None or (self.end is not None and self.end.cause == "session_lost"):
             return
+        standing = self._endpoint.standing
+        named = {name: text for name, text in standing.items() if name in (SESSION_HEADER, VERSION_HEADER)}
         with anyio.CancelScope(shield=True), anyio.move_on_after(DELETE_SECONDS):
-            try:
-                async with await self._endpoint.open("DELETE", b"", NO_HEADERS, repeatable=True) as response:
-                    await response.error_body()
-            except (DialFailed, ConnectionBroken, ResponseRefused, RedirectRefused, CredentialsMissing):
-                return  # a session that cannot be ended in order runs out at the server
+            if not await self._delete(named):
+                self._memory.owe(named)
+
+    async def _end_owed(self) -> None:
+        """End what the generations before could not, each session once, all within 2 s."""
+        with anyio.move_on_after(DELETE_SECONDS):
+            while (named := self._memory.next_owed()) is not None:
+                if not await self._delete(named):
+                    self._memory.owe(named)
+                    return
+
+    async def _delete(self, named: Mapping[str, str]) -> bool:
+        """End a session; False when the server could not be reached, or broke off without a word."""
+        try:
+            async with await self._endpoint.open("DELETE", b"", named, repeatable=True) as response:
+                await response.error_body()
+        except DialFailed:
+            return False
+        except ConnectionBroken as broken:
+            return broken.answered
+        except (ResponseRefused, RedirectRefused, CredentialsMissing):
+            pass  # a session that cannot be ended in order runs out at the server
+        return True
 
     # What goes out
 
     async def _ask(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
-        session = self._session
+        session, data = self._session, b""
+        stream = AnswerStream(self, pending, session, limit=self._max_message)
         async with await self._post(body, headers, pending.method) as response:
             is_success = 200 <= response.head.status < 300
             if is_success:
                 self._learn_session(response, pending)
-            if is_success and response.head.content_type == "text/event-stream":
-                await self._read_stream(response, pending, session)
-                return
-            data = await (response.body(self._max_message) if is_success else response.error_body())
+            is_stream = is_success and response.head.content_type == "text/event-stream"
+            if is_stream:
+                await stream.read(response)
+            else:
+                data = await (response.body(self._max_message) if is_success else response.error_body())
+        if is_stream:
+            await stream.finish(resumable=not self._is_modern)
+            return
         verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
         self._note_loss(verdict, session)
         self._note_refusal(verdict, response.head.status)
@@ -148,26 +207,22 @@ class HttpWire(PostingWire):
             text = f"the answer to {pending.method} holds no response to it"
             raise RequestFailed(Outcome.MAYBE_EXECUTED, Meaning.NO_ANSWER.value, text)
 
-    async def _read_stream(self, response: Response, pending: Pending, session: str | None) -> None:
+    # What the stream of an answer needs
+
+    async def answer_events(self, events: list[StreamEvent], pending: Pending, session: str | None, status: int) -> None:
+        """Sort what came within the answer to `pending`. Raises RequestFailed where it says that the session is gone."""
+
         def take(event: StreamEvent) -> None:
             if session is not None and is_session_error(event.data):
-                lost = Verdict(Meaning.SESSION_LOST, session_lost(response.head.status))
-                self._note_loss(lost, session)
-                raise session_lost(response.head.status)
+                self._note_loss(Verdict(Meaning.SESSION_LOST, session_lost(status)), session)
+                raise session_lost(status)
             if event.data and event.name == "message":
                 self._take_answer(event.data, pending)
 
-        stream = EventStream(limit=self._max_message)
-        while not pending.done.is_set():
-            chunk = await response.chunk()
-            if not chunk:
-                text = f"the event stream ended without the answer to {pending.method}"
-                raise RequestFailed(Outcome.MAYBE_EXECUTED, "stream_failed", text)
-            try:
-                events = stream.feed(chunk)
-            except Unreadable as error:
-                raise ResponseRefused(error.reason, str(error)) from error
-            await self._take_events(events, take)
+        await self._take_events(events, take)
+
+    def keep(self, response: Response) -> None:
+        """A stream has brought its answer: it is read to its end, so that its connection can be used again."""
         if self._tasks is not None:
             response.detach()
             self._tasks.start_soon(self._drain, response)
@@ -212,11 +267,29 @@ class HttpWire(PostingWire):
         self._session = named
         self._endpoint.standing[SESSION_HEADER] = named
 
+    def _learn_version(self, version: object) -> None:
+        """Every request after `initialize` carries the version, beginning with the notification that ends the handshake."""
+        if isinstance(version, str) and version.isascii() and version.isprintable() and len(version) <= MAX_VERSION:
+            self._endpoint.standing[VERSION_HEADER] = version
+
     def _note_loss(self, verdict: Verdict, session: str | None) -> None:
         # An answer to an id that was replaced meanwhile says nothing about the present one.
         if verdict.meaning is Meaning.SESSION_LOST and session == self._session:
             detail = verdict.failure.message if verdict.failure else "the session is gone"
             self.finish(WireEnd(cause="session_lost", detail=detail))
+
+    def _weigh(self, failure: RequestFailed, method: str, session: str) -> None:
+        """Judge an error under the id of a request, whose words are those of a lost session. Raises RequestFailed if it is one.
+
+        A tool may well speak of sessions of its own, so that such an error only makes a probe necessary.
+        """
+        if method not in _OF_NO_SESSION:
+            self.doubt()
+            return
+        data = failure.data if isinstance(failure.data, dict) else {}
+        lost = session_lost(data.get("http_status", HTTP_OK))
+        self._note_loss(Verdict(Meaning.SESSION_LOST, lost), session)
+        raise lost from failure
 
     async def _pump(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -236,7 +309,7 @@ class HttpWire(PostingWire):
     # What the push stream needs
 
     async def open_push(self, headers: Mapping[str, str]) -> Response:
-        """Send the GET of the push stream."""
+        """Send the GET of the push stream, or (by an event id) of one that was cut."""
         return await self._endpoint.open("GET", b"", headers, repeatable=True)
 
     async def push_events(self, events: list[StreamEvent]) -> None:

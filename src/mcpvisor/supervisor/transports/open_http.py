@@ -16,6 +16,7 @@ from mcpvisor.supervisor.transports.endpoint import Endpoint
 from mcpvisor.supervisor.transports.exchange import WireHooks
 from mcpvisor.supervisor.transports.hop import HOP_HEADER
 from mcpvisor.supervisor.transports.http import HttpWire
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.resolver import SHARED, Resolver
 from mcpvisor.supervisor.transports.sse import SseWire
@@ -30,11 +31,13 @@ async def open_http(
     transport: HttpTransport | None = None,
     hop: str = "",
     resolver: Resolver = SHARED,
+    memory: HttpMemory | None = None,
     credentials: Credentials | None = None,
 ) -> AsyncGenerator[HttpWire | SseWire]:
     """A wire to an HTTP server; nothing is dialled before its first request, or before `run` of an SSE wire.
 
-    `hop`, where given, marks every request as ours; `credentials` are asked for each, in place of those of the spec.
+    `hop`, where given, marks every request as ours; `memory` is what the wires of this server before have left; `credentials`
+    are asked for each request, in place of those of the spec.
 
     `transport` overrides the one of the spec; `auto` is Streamable HTTP. A server that only knows the old transport refuses
     `initialize`: that fails with the cause `not_streamable_http`, and whoever holds an `auto` spec opens it again with
@@ -50,7 +53,9 @@ async def open_http(
     except DialFailed as failed:
         raise OpenFailed(WireEnd(cause=failed.cause, detail=str(failed))) from failed
     pool = HttpPool(Dialer(address.origin, context, resolver).dial)
-    endpoint = Endpoint(address, target, pool, credentials)
+    memory = memory or HttpMemory()
+    memory.bind(address.origin)
+    endpoint = Endpoint(address, target, pool, credentials, memory.jar)
     if hop:
         endpoint.standing[HOP_HEADER] = hop
     try:
@@ -58,7 +63,7 @@ async def open_http(
             sse = SseWire(hooks, endpoint, pool, max_message=spec.max_message)
             yield sse
         else:
-            wire = HttpWire(hooks, endpoint, pool, max_message=spec.max_message)
+            wire = HttpWire(hooks, endpoint, pool, max_message=spec.max_message, memory=memory)
             try:
                 yield wire
             finally:

@@ -28,4 +28,11 @@ def open_wire(opening: Opening) -> AbstractAsyncContextManager[Wire]:
             subtree=opening.subtree,
         )
     transport = HttpTransport.SSE if opening.only_sse else None
-    return open_http(spec, opening.hooks, transport=transport, hop=hop_mark(opening.instance), credentials=opening.credentials)
+    return open_http(
+        spec,
+        opening.hooks,
+        transport=transport,
+        hop=hop_mark(opening.instance),
+        memory=opening.memory,
+        credentials=opening.credentials,
+    )

@@ -51,8 +51,8 @@ class WireEnd:
     """Why a wire is at its end. `cause` is of a closed set, `detail` is one sentence for people.
 
     Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`,
-    `auth_unavailable`, `tls`, `no_such_program`, `permission`, `bad_cwd`, `protocol`, `version_mismatch`, `no_answer`,
-    `start_timeout`, `closed` (by us).
+    `auth_unavailable`, `tls`, `redirect`, `no_such_program`, `permission`, `bad_cwd`, `protocol`, `version_mismatch`,
+    `no_answer`, `start_timeout`, `closed` (by us).
     """
 
     cause: str
