@@ -40,6 +40,8 @@ _PLAIN_FIELDS: Final = (
     "allowed",
     "count",
     "excerpt",
+    "uri",
+    "state",
 )
 """The fields of events that say something in one line, in the order in which they are shown."""
 
