@@ -237,6 +237,19 @@ async def test_a_server_without_a_push_channel(poll: float | None) -> None:
     assert ("failed" if poll is None else "polled", poll is not None) == (shown.state.value, status.subscriptions_active == 1)
 
 
+async def test_a_push_stream_that_is_cut_again_and_again() -> None:
+    """Each time it is back the resource may have changed; the session and the subscription are the same throughout."""
+    subscriptions = (WantedResource(uri="res://counter"),)
+    with puppet("http_sse_recycle.py", "no-ids", "--life", "0.5") as server:
+        async with supervised(over_http(server.url, era=Era.LEGACY, subscriptions=subscriptions)) as (supervisor, told):
+            await told.until(lambda updates: updates.count(("res://counter", "resync")) == 3)
+            await told.until(lambda updates: ("res://counter", "notified") in updates)
+            generation = supervisor.status("files").generation
+        state = server.state()
+
+    assert (1, 1) == (generation, state["initializes"])
+
+
 async def test_after_a_restart_over_http_in_the_newer_era(tmp_path: Path) -> None:
     """The server is killed and comes back under its address: one stream with everything, each told once."""
     log, port = tmp_path / "log", free_port()

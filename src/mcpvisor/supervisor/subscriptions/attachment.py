@@ -24,6 +24,11 @@ class Attachment:
         """The URIs that are wanted, in the order in which they were first wanted, and whether each is forced."""
         return {record.uri: record.is_forced for record in self._records.values()}
 
+    def is_forced(self, uri: str) -> bool:
+        """Whether a URI is to be asked for whatever the server says of itself; False for one that nobody wants."""
+        record = self._records.get(uri)
+        return record is not None and record.is_forced
+
     def pending(self, uri: str, why: str = "") -> None:
         """The subscription is on its way."""
         self._mark(uri, SubscriptionState.PENDING, why, None)

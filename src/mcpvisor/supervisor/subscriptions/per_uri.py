@@ -151,10 +151,9 @@ class PerUri:
         return anyio.current_time() >= self._opening_until
 
     def _show(self, uris: Iterable[str]) -> None:
-        wanted = self._attachment.wanted()
         for uri in uris:
             failure = self._failures.get(uri)
-            if not self._may_ask(wanted.get(uri, False)):
+            if not self._may_ask(self._attachment.is_forced(uri)):
                 self._attachment.failed(uri, NOT_OFFERED, None)
             elif uri in self._held:
                 self._show_held(uri)

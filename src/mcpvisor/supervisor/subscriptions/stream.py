@@ -60,6 +60,8 @@ class Stream:
         self._scope.cancel()
 
     def _acknowledged(self, params: JsonObject) -> None:
+        if self.granted is not None:
+            return  # the first one counts
         granted = params.get("notifications")
         uris = granted.get("resourceSubscriptions") if isinstance(granted, dict) else None
         named = {uri for uri in uris if isinstance(uri, str)} if isinstance(uris, list) else set[str]()
