@@ -243,7 +243,7 @@ class ServerActor:
         if moved.old is not moved.new:
             self._since = time.time()
             if moved.old in ADMITTING and moved.new not in ADMITTING:
-                self.subscriptions.detach(f"the server is {moved.new.value}")
+                self.subscriptions.detach("there is no session now")
         self.connection.moved(moved.new, moved.reason, due)
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 

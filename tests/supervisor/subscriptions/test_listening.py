@@ -179,6 +179,25 @@ async def test_a_stream_that_ended_is_opened_again(failure: RequestFailed | None
     assert 0.5 <= took <= 1.2
 
 
+async def test_a_stream_that_is_lost_while_another_is_opened_is_a_gap() -> None:
+    """What both carry was not watched for a while, and that is told."""
+    server = ResourceServer()
+    async with supervised(wanting(A), files=server) as supervisor:
+        await reach(supervisor, "files", State.READY)
+        server.ack_after = 5.0
+        await supervisor.apply([wanting(A, B)])
+        await anyio.sleep(1)
+        updates = Updates(supervisor)
+        next(iter(server.streams.values())).fail(LOST)
+        await anyio.sleep(1)
+        during = states(supervisor)
+        await anyio.sleep(5)
+
+    assert {A: "pending", B: "pending"} == during
+    assert {(A, "resync"), (B, "resync")} == set(updates)
+    assert 2 == len(updates)
+
+
 async def test_streams_that_do_not_last_are_opened_ever_more_seldom() -> None:
     """A server that ends them at once is not asked in a loop."""
     server = ResourceServer()

@@ -12,7 +12,13 @@ import trio.testing
 from tests.supervisor.resource_wire import ResourceServer, refusal
 from tests.supervisor.test_supervisor import reach, spec, supervised
 
-from mcpvisor.supervisor.events import ResourceUpdated, ServerNotified, SubscriptionAsked, SubscriptionsRestored
+from mcpvisor.supervisor.events import (
+    ResourceUpdated,
+    ServerNotified,
+    ServerStateChanged,
+    SubscriptionAsked,
+    SubscriptionsRestored,
+)
 from mcpvisor.supervisor.spec import Era, HttpTarget, WantedResource
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.subscriptions.outcome import LIST_PAUSE, RETRY, RETRY_MAX, SLOW_RETRY
@@ -20,6 +26,7 @@ from mcpvisor.supervisor.subscriptions.per_uri import ANSWER_SECONDS, AT_ONE_TIM
 from mcpvisor.supervisor.subscriptions.upkeep import RESTORE_SECONDS
 from mcpvisor.supervisor.subscriptions.wanted import COALESCE, RESYNC_PAUSE
 from mcpvisor.supervisor.supervisor import Supervisor
+from mcpvisor.supervisor.transports.push import PushState
 
 
 @pytest.fixture(params=["virtual"])
@@ -278,6 +285,25 @@ async def test_what_is_dropped_while_it_is_asked_for_is_ended() -> None:
     assert [("resources/subscribe", "memo://a"), ("resources/unsubscribe", "memo://a")] == [one[:2] for one in server.asked]
 
 
+async def test_what_is_wanted_again_while_it_is_ended_is_subscribed_anew() -> None:
+    """And told as one that may have changed."""
+    server = ResourceServer()
+    async with supervised(wanting("memo://a"), files=server) as supervisor:
+        await reach(supervisor, "files", State.READY)
+        updates = Updates(supervisor)
+        server.answer_after = 2.0
+        table = supervisor.subscriptions("files")
+        table.drop("memo://a", "config")
+        await anyio.sleep(1)
+        table.want("memo://a", "client")
+        await anyio.sleep(10)
+        shown = states(supervisor)
+
+    expected = ["resources/subscribe", "resources/unsubscribe", "resources/subscribe"]
+    assert (expected, [("memo://a", "resync")]) == ([one[0] for one in server.asked], updates)
+    assert {"memo://a": "active"} == shown
+
+
 async def test_many_are_asked_for_a_few_at_a_time() -> None:
     """However many are wanted, the server has never more than eight of our requests."""
     server = ResourceServer()
@@ -371,6 +397,24 @@ class TestPushChannel:
 
         assert "1 of 1 subscriptions does not work, such as memo://a: no push channel: GET was answered 405" == reason
         assert ([("memo://a", "notified")], [("memo://a", "resync")]) == (came, updates)
+
+    @pytest.mark.parametrize("down", ["none", "retrying"])
+    async def test_a_try_to_open_it_is_not_yet_a_channel(self, down: PushState) -> None:
+        """The server stays degraded from try to try."""
+        server = ResourceServer(kind="http")
+        server.push = down
+        async with supervised(over_http("memo://a"), files=server) as supervisor:
+            reason = await reach(supervisor, "files", State.DEGRADED)
+            moves: list[Any] = []
+            supervisor.bus.attach(lambda event: moves.append(event) if isinstance(event, ServerStateChanged) else None)
+            for _ in range(3):
+                server.set_push("opening")
+                await anyio.sleep(1)
+                server.set_push(down)
+                await anyio.sleep(300)
+            seen, moved = supervisor.status("files").reason, list(moves)
+
+        assert (reason, []) == (seen, moved)
 
     async def test_a_channel_that_does_not_open_is_a_fault(self) -> None:
         """It is waited for before the server is ready, for a few seconds."""

@@ -140,7 +140,7 @@ class Listening:
 
     async def _replace(self, uris: frozenset[str], tasks: anyio.abc.TaskGroup) -> RequestFailed | None:
         """Open a stream for these URIs, and close the old one once it stands. Returns the server's refusal."""
-        stream, old = Stream(uris, self._table.stir), self._stream
+        stream, old = Stream(uris, self._noticed), self._stream
         tasks.start_soon(stream.run, self._listen)
         with anyio.move_on_after(ACK_SECONDS):
             await stream.settled.wait()
@@ -160,6 +160,13 @@ class Listening:
             old.close()
         self._stands(stream)
         return None
+
+    def _noticed(self) -> None:
+        """A stream has changed. An end is shown at once: until another one stands updates are missed, however short that is."""
+        self._look_at_stream()
+        if not self._wire.ended.is_set():
+            self._show()
+        self._table.stir()
 
     def _stands(self, stream: Stream) -> None:
         self._stream, self._down, self._pushes_nothing = stream, "", False

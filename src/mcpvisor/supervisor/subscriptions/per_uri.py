@@ -63,8 +63,8 @@ class PerUri:
         self._failures: dict[str, Retry] = {}
         self._places = anyio.Semaphore(AT_ONE_TIME)
         self._opening_until = anyio.current_time() + OPENING_SECONDS
-        self._down = ""
-        """Why the channel went down; empty once it is open again."""
+        self._verdict: tuple[PushState, str] = ("opening", "")
+        """How the channel stands, and why. While one that was down is opened again, it is what it was."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -132,8 +132,8 @@ class PerUri:
 
     async def _unsubscribe(self, uri: str) -> None:
         """A server that does not let go of a URI is not asked twice: what it still says of it is nobody's business."""
+        self._held.discard(uri)  # before: whoever wants it again meanwhile is subscribed anew
         await self._failure_of("resources/unsubscribe", uri)
-        self._held.discard(uri)
 
     async def _failure_of(self, method: str, uri: str) -> RequestFailed | None:
         async with self._places:
@@ -161,16 +161,18 @@ class PerUri:
                 self._attachment.failed(uri, failure.why, failure.due(self._table.lists_changed_at))
 
     def _show_held(self, uri: str) -> None:
-        match self._channel.push:
-            case "open":
-                self._down = ""
+        if self._channel.push != "opening":
+            self._verdict = self._channel.push, self._channel.push_reason
+        elif self._verdict[0] == "open":
+            self._verdict = "opening", ""
+        match self._verdict:
+            case "open", _:
                 self._attachment.active(uri)
-            case "opening" if self._is_opening_late():
+            case "opening", _ if self._is_opening_late():
                 self._attachment.failed(uri, f"the push channel is not open after {OPENING_SECONDS:g} s", None)
-            case "opening":
-                self._attachment.pending(uri, self._down)
-            case "retrying":
-                self._down = f"push channel: {self._channel.push_reason}"
-                self._attachment.pending(uri, self._down)
-            case "none":
-                self._attachment.failed(uri, f"no push channel: {self._channel.push_reason}", None)
+            case "opening", _:
+                self._attachment.pending(uri)
+            case "retrying", why:
+                self._attachment.pending(uri, f"push channel: {why}")
+            case _, why:
+                self._attachment.failed(uri, f"no push channel: {why}", None)

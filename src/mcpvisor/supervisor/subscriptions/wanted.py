@@ -59,7 +59,10 @@ class Subscriptions:
     # What is wanted
 
     def want(self, uri: str, holder: str, *, poll: float | None = None, force: bool = False) -> None:
-        """Watch a resource for a holder; wanting it again replaces the holder's wish. See `Wish`. Returns at once."""
+        """Watch a resource for a holder; wanting it again replaces the holder's wish. See `Wish`. Returns at once.
+
+        A holder is any text that is one's own; `config` is the server's entry.
+        """
         if self._want(uri, holder, Wish(poll=poll, force=force)):
             self._rewished()
 
@@ -231,6 +234,7 @@ class Subscriptions:
             record.forget_reads()
             self._shift(record)
         self._due.clear()
+        self._is_missing = False
         if self._records:
             self._tell_counts()
 
