@@ -282,3 +282,19 @@ def test_where_and_how_a_server_is_reached_makes_another_digest(one, other):
 def test_no_secret_and_no_limit_is_in_the_digest(one, other):
     """A secret that was replaced makes no other server, and none can be guessed from the digest."""
     assert target_digest(one) == target_digest(other)
+
+
+@pytest.mark.anyio
+async def test_a_secret_in_what_a_server_offers_is_not_remembered():
+    """A server that puts its secret into its lists shows it to its callers; the store never gets it."""
+    store, server = MemoryStore(), MemoryServer(tools=("s3cret-value",))
+    spec = replace(SPEC, target=StdioLaunch(command="memory", env=(("KEY", Secret("s3cret-value")),)))
+    async with run(store, server, spec) as supervisor:
+        await reach(supervisor, State.READY)
+        shown = supervisor.connection("files").offer.tools[0]["name"]
+    known = store.recall("files", target_digest(spec))
+
+    assert "s3cret-value" == shown
+    assert known is not None
+    assert known.offer is not None
+    assert ["***"] == [tool["name"] for tool in known.offer.tools]

@@ -60,7 +60,7 @@ class ServerActor:
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
-        self._recall = Recall(shared.store, spec)
+        self._recall = Recall(shared.store, spec, self.reporter.mask)
         self._means = Means(opener=shared.opener, starts=shared.starts, era=self._recall.era, lasting=lasting, post=self._told)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -226,8 +226,8 @@ class ServerActor:
         self.connection.stale = self.connection.offer is not NOTHING
 
     def _offered(self, offer: Offer) -> None:
-        self.connection.offer = self._recall.offer = offer
-        self._recall.keep()
+        self.connection.offer = offer
+        self._recall.offered(offer)
         self._tell_watchers()
 
     def _moved(self, moved: told.Moved) -> None:

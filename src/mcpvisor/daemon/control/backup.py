@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator
 from contextlib import closing
 from typing import BinaryIO, Final
 
 import anyio.to_thread
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from mcpvisor.daemon.control.answers import ApiError
 from mcpvisor.daemon.control.keeping import Keeping, NoCopy
@@ -41,12 +41,22 @@ class Backup:
         except NoCopy as error:
             raise ApiError("FAILED_PRECONDITION", "NO_COPY", str(error)) from error
         _log.info("%s takes a copy of the state", who, extra={"audit": True, "peer": request.client})
+        return FileResponse(file)
+
+
+class FileResponse(Response):
+    """An open file as an answer, its length told beforehand; the file is closed with it."""
+
+    media_type = "application/vnd.sqlite3"
+
+    def __init__(self, file: BinaryIO) -> None:
         size = os.fstat(file.fileno()).st_size
-        headers = {"Content-Length": str(size), "Cache-Control": "no-store"}
-        return StreamingResponse(_pieces(file), media_type="application/vnd.sqlite3", headers=headers)
+        super().__init__(headers={"Content-Length": str(size), "Cache-Control": "no-store"})
+        self._file = file
 
-
-async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes]:
-    with closing(file):
-        while piece := await anyio.to_thread.run_sync(file.read, _PIECE):
-            yield piece
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 # ASGI's signature
+        with closing(self._file):
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            while piece := await anyio.to_thread.run_sync(self._file.read, _PIECE):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

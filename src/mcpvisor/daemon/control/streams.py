@@ -45,9 +45,10 @@ class Past:
             return []
         wanted = selection(server, kind)
         histories = (event for name in self.supervisor.names() for event in self.supervisor.history(name))
-        views = [event_view(event) for event in histories if wanted(event)]
-        views += [view for view in self.keeping.past(server) if kind in (None, view["kind"])]
-        return sorted(views, key=lambda view: float(view["at"]))[-newest:]
+        found: list[tuple[float, Event | JsonObject]] = [(event.at, event) for event in histories if wanted(event)]
+        found += [(float(view["at"]), view) for view in self.keeping.past(server) if kind in (None, view["kind"])]
+        found.sort(key=lambda one: one[0])
+        return [one if isinstance(one, dict) else event_view(one) for _, one in found[-newest:]]
 
 
 def following(bus: EventBus, wanted: Wanted) -> Subscription:

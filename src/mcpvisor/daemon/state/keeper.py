@@ -47,6 +47,9 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.store = StateStore(folder / STATE_FILE)
         self._own: deque[JsonObject] = deque(maxlen=DAEMON_EVENTS)
+        self._marked_of: list[PastEvent] = []
+        self._marked: list[JsonObject] = []
+        """What is shown of the events of earlier runs."""
         self._down_since: float | None = None
         self._lost = 0
 
@@ -107,8 +110,12 @@ class Keeper:
 
     def past(self, server: str | None = None) -> list[JsonObject]:
         """See `Keeping`."""
-        earlier = [{**event.view, "earlier": True} for event in self.store.past if server in (None, event.server)]
-        return earlier + (list(self._own) if server is None else [])
+        if self._marked_of is not self.store.past:  # it comes late where the file could not be read at once
+            self._marked_of = self.store.past
+            self._marked = [{**event.view, "earlier": True} for event in self._marked_of]
+        if server is None:
+            return [*self._marked, *self._own]
+        return [view for view in self._marked if view.get("server") == server]
 
     async def copy(self) -> BinaryIO:
         """See `Keeping`."""
