@@ -10,6 +10,8 @@ VENV   ?= .venv
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 # Further arguments of pytest, as in: make test ARGS='-k stdio -x'
 ARGS   ?=
+# How many tests run side by side; those that measure run by themselves, afterwards.
+WORKERS ?= 4
 UV     ?= 0.13.9
 
 BIN     := $(VENV)/bin
@@ -28,7 +30,8 @@ demo: $(VENV)/.runtime
 	@exec $(BIN)/mcpvisor demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --alone=without -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest --alone=only $(ARGS)
 
 check: lint types test
 

@@ -3,6 +3,9 @@
 A test that needs a real program carries a marker. Where the program is missing the test is deselected, and the end of the
 run says so with the remedy. With MCPVISOR_REQUIRE_ALL=1, as in CI, a missing program is an error, and so is any test that
 was skipped or deselected.
+
+Tests that measure carry the marker `alone`. `make test` runs all others side by side first (`--alone=without -n ...`), and
+then these, one after another (`--alone=only`).
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SERVERS = Path(__file__).parent / "servers"
 REQUIRE_ALL = os.environ.get("MCPVISOR_REQUIRE_ALL") == "1"
+OUTPUT = "mcpvisor-selection"
+"""Where a process of several keeps what it has left out."""
 
 
 class Component(NamedTuple):
@@ -96,20 +101,24 @@ COMPONENTS = {
 
 
 class Selection:
-    """What is left out of a run, told at its end."""
+    """What is left out of a run, told at its end; in a run on several processes by the one that gathers their results."""
 
-    def __init__(self) -> None:
+    def __init__(self, phase: str | None) -> None:
+        self.phase = phase
+        """Of the two phases of a whole run the one that this is; None where all tests run in one."""
         self.lacking: dict[str, tuple[int, str]] = {}
         self.left_out: list[str] = []
 
     @pytest.hookimpl(trylast=True)  # after -k and -m
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self.phase is not None:  # what belongs to the other phase is not left out
+            items[:] = [item for item in items if bool(item.get_closest_marker("alone")) == (self.phase == "only")]
         for marker, component in COMPONENTS.items():
             marked = [item for item in items if item.get_closest_marker(marker)]
             lacking = component.lacking() if marked else ""
             if not lacking:
                 continue
-            if REQUIRE_ALL:
+            if REQUIRE_ALL and not hasattr(config, "workerinput"):  # a process of several cannot end the run; its end fails
                 raise pytest.UsageError(f"{len(marked)} tests need {marker}: {lacking}. Remedy: {component.remedy}")
             self.lacking[marker] = (len(marked), lacking)
             config.hook.pytest_deselected(items=marked)
@@ -128,7 +137,21 @@ class Selection:
         if report.skipped and not hasattr(report, "wasxfail"):
             self.left_out.append(f"{report.nodeid} (skipped)")
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A process of several has ended: each has collected all tests, so that each tells the same."""
+        told = getattr(node, "workeroutput", {}).get(OUTPUT)
+        if told is not None:
+            self.lacking |= {marker: tuple(what) for marker, what in told["lacking"].items()}
+            self.left_out += [one for one in told["left_out"] if one not in self.left_out]
+
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[OUTPUT] = {"lacking": self.lacking, "left_out": self.left_out}
+        if self.phase is not None and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK  # all that were asked for belong to the other phase
         if REQUIRE_ALL and self.left_out and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -145,9 +168,13 @@ class Selection:
                 terminalreporter.write_line(f"  {one}", red=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--alone", choices=("without", "only"), help="run without the tests marked `alone`, or only those")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("NODE_SERVERS", str(node_folder()))
-    config.pluginmanager.register(Selection(), "mcpvisor-selection")
+    config.pluginmanager.register(Selection(config.getoption("alone")), "mcpvisor-selection")
 
 
 @pytest.fixture(params=["asyncio"])

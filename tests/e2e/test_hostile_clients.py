@@ -18,6 +18,8 @@ import pytest
 from tests.e2e.running import puppet
 from tests.e2e.siege import FLOOR, MAX_GROWTH, MAX_HELD, MIB, Besieged, Client, Gauges, Neighbour, besieged
 
+pytestmark = pytest.mark.alone
+
 CALLS = 150
 FLOOD = Path(__file__).with_name("flood.py")
 

@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.running import entry, puppet
 from tests.e2e.siege import FLOOR, MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, Neighbour, besieged
 
+pytestmark = pytest.mark.alone
+
 CALLS = 150
 CALLS_OF_LISTS = 500
 """More of them, since a list is read, judged and shown in several steps."""

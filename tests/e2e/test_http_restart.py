@@ -18,7 +18,7 @@ from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 CALLERS = 100
 
 

@@ -14,7 +14,7 @@ from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 RUNS = 5
 
 

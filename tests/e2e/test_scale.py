@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 from tests.e2e.running import RunningDaemon, puppet
+
+pytestmark = pytest.mark.alone
 
 SERVERS = 50
 READY_SECONDS = 3.0

@@ -17,6 +17,8 @@ from tests.e2e.running import RunningDaemon, puppet
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 
+pytestmark = pytest.mark.alone
+
 SECOND = 1.0
 
 

@@ -20,6 +20,8 @@ import pytest
 from tests.e2e.running import entry, puppet
 from tests.e2e.siege import MAX_HELD, Besieged, Gauges, Neighbour, besieged
 
+pytestmark = pytest.mark.alone
+
 SERVERS = Path(__file__).parents[1] / "servers"
 CALLS = 300
 END_SECONDS = 6.0

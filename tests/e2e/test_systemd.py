@@ -14,7 +14,7 @@ from tests.systemd.installation import PUPPETS, PYTHON, install
 from tests.systemd.machine import Machine
 from tests.systemd.service import CLI, UNIT, Service
 
-pytestmark = pytest.mark.systemd
+pytestmark = [pytest.mark.systemd, pytest.mark.alone]
 
 CANARY = "canary-2b8c61f04d"
 SHORT_STOP = {"stdin": "300ms", "term": "300ms"}

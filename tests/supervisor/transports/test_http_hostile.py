@@ -13,7 +13,7 @@ from tests.supervisor.transports.http_rig import BOTH, Heard, echo, puppet, sess
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 
 MIB = 1024 * 1024
 MAX_LAG = 0.25

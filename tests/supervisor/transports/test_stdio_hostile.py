@@ -12,7 +12,7 @@ import pytest
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.intake import UNASKED_BURST
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 
 LAG = 0.25
 GROWTH = 256 * 1024 * 1024
