@@ -293,6 +293,17 @@ class TestServersThatFail:
 
         assert first == "probe 1/3 missed"
 
+    async def test_an_answered_call_ends_the_doubt_of_a_missed_probe(self) -> None:
+        """Steady traffic postpones every probe, so that no other one would say that the server is well again."""
+        server = MemoryServer()
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            server.silent = {"ping"}
+            await reach(supervisor, "files", State.DEGRADED)
+            await call(supervisor)
+
+            assert State.READY is supervisor.status("files").state
+
     async def test_steady_traffic_does_not_keep_a_dead_session_alive(self) -> None:
         """Calls that began when the server was silent already are met by the silence, and are no excuse for it."""
         server = MemoryServer()

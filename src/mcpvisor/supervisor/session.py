@@ -153,6 +153,8 @@ class Session:
         else:
             self.has_served = True
             self._prober.answered()
+            if self._impaired.get("probe"):  # steady answers postpone every probe that could say so
+                self._impair("probe", "")
             return result
         finally:
             del self._began[number]

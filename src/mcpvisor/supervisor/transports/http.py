@@ -178,7 +178,7 @@ class HttpWire(PostingWire):
     async def _cancel(self, pending: Pending) -> None:
         # In the modern era the end of the POST, which has just happened, is the cancellation.
         if self._settled.is_set() and not self._is_modern:
-            await self.notify("notifications/cancelled", {"requestId": pending.id, "reason": "the caller has withdrawn it"})
+            self._tell_cancelled(pending)
 
     async def _send(self, message: JsonObject) -> None:
         session = self._session

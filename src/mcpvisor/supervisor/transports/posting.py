@@ -95,6 +95,15 @@ class PostingWire(Wire):
     async def _post(self, body: bytes, headers: Mapping[str, str], method: str | None) -> Response:
         return await self._endpoint.open("POST", body, headers, repeatable=is_repeatable(method))
 
+    def _tell_cancelled(self, pending: Pending) -> None:
+        """Tell the server that nobody waits for the answer.
+
+        In a task of its own: a server that is stopped takes no notice either, and who has left does not wait for that.
+        """
+        if self._tasks is not None:
+            params = {"requestId": pending.id, "reason": "the caller has withdrawn it"}
+            self._tasks.start_soon(self.notify, "notifications/cancelled", params)
+
     async def _take_events(self, events: list[StreamEvent], take: Callable[[StreamEvent], None]) -> None:
         """Hand on what came in one piece; in a flood what is surely dropped is only counted, and the reader rests."""
         intake = self._exchange.intake

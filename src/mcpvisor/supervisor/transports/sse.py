@@ -83,7 +83,7 @@ class SseWire(PostingWire):
 
     async def _cancel(self, pending: Pending) -> None:
         if pending.method != "initialize":
-            await self.notify("notifications/cancelled", {"requestId": pending.id, "reason": "the caller has withdrawn it"})
+            self._tell_cancelled(pending)
 
     async def _send(self, message: JsonObject) -> None:
         try:
