@@ -103,7 +103,7 @@ def particulars(kind: Kind, server: Server, dice: random.Random) -> dict[str, An
         case Kind.STDOUT:
             return {"stays": dice.random() < 0.5}
         case Kind.WIPE:
-            return {"silent": dice.random() < 0.5}
+            return {"silent": dice.random() < 0.5, "says": dice.randrange(4)}
         case Kind.UNAUTHORIZED:
             return {"count": dice.randint(1, 3)}
         case Kind.BUSY:

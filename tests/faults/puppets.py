@@ -25,6 +25,7 @@ class Puppet:
     def __init__(self, server: Server, folder: Path, script: Path) -> None:
         self.server = server
         self.log = folder / f"{server.name}.log"
+        self._stderr = folder / f"{server.name}.stderr"
         self._control = folder / f"{server.name}.sock"
         words = ("--name", server.name, "--era", server.era, "--log", str(self.log), "--control", str(self._control))
         self._command = (sys.executable, "-I", "-S", str(script), *words, server.transport)
@@ -62,9 +63,9 @@ class Puppet:
 
     async def launch(self) -> None:
         """Start an HTTP puppet, at the address it had; returns once it listens."""
-        self.process = subprocess.Popen(
-            [*self._command, self.host, str(self._port)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        command = [*self._command, self.host, str(self._port)]
+        with self._stderr.open("ab") as stderr:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
         with anyio.fail_after(LAUNCH_SECONDS):
             while not await self.order(do="ping"):
                 assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}"
@@ -85,6 +86,10 @@ class Puppet:
                 await stream.send(json.dumps(words).encode() + b"\n")
                 return await stream.receive() == b"{}\n"
         return False
+
+    def complaints(self) -> list[str]:
+        """What an HTTP puppet has written to stderr, which is nothing unless it has a fault that nobody ordered."""
+        return self._stderr.read_text().splitlines() if self._stderr.exists() else []
 
     def read(self, *events: str) -> list[dict[str, Any]]:
         """What it has logged of these kinds."""

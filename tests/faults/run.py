@@ -18,7 +18,7 @@ from tests.faults.plan import Fault, Kind
 from tests.faults.puppets import Puppet
 
 from mcpvisor.supervisor.errors import RequestFailed
-from mcpvisor.supervisor.events import Event, ProcessEnded, ProcessStarted, ServerStateChanged
+from mcpvisor.supervisor.events import Event, ProcessEnded, ProcessStarted, ServerStateChanged, StderrWritten
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -40,6 +40,8 @@ class FaultRun:
         self.done: Counter[Kind] = Counter()
         self.resident: dict[int, int] = {}
         """Resident bytes of this process after so many faults."""
+        self.complaints: list[str] = []
+        """What stdio puppets have written to stderr, which is nothing unless they have a fault that nobody ordered."""
         self._seed = seed
         self._marks: tuple[int, ...] = ()
         self._dead: dict[str, tuple[int, float, str]] = {}
@@ -164,6 +166,8 @@ class FaultRun:
         match event:
             case ServerStateChanged(server=server, new=new):
                 self.ledger.add(Moved(server, time.monotonic(), new))
+            case StderrWritten(server=server, lines=lines):
+                self.complaints += [f"{server}: {line}" for line in lines]
             case ProcessEnded(server=server, pid=pid) | ProcessStarted(server=server, pid=pid):
                 if server in self._dead and (isinstance(event, ProcessStarted) or self._dead[server][0] == pid):
                     self._revived(server)

@@ -56,6 +56,7 @@ async def test_no_fault_is_more_than_a_fault(
             await supervisor.apply([puppet.spec(pace) for puppet in puppets])
             run = FaultRun(supervisor, puppets, pace, ledger, seed)
             await run.run(planned, marks=(faults // 10, faults))
+            statuses = supervisor.statuses()
         marked = find_marked(supervisor.instance)
     finally:
         for puppet in puppets:
@@ -79,6 +80,10 @@ async def test_no_fault_is_more_than_a_fault(
         *left_over(marked, before, after),
     ]
     ledger.close()
+    assert [] == run.complaints + [line for puppet in puppets for line in puppet.complaints()]
     assert [] == breaches, "\n".join(breaches)
+    assert {server.name: (server.era, 0, 0) for server in fleet()} == {
+        status.name: (status.era, status.in_flight, status.queued) for status in statuses
+    }
     assert all(run.done[kind] >= faults // SHARE for kind in Kind)
     assert run.resident[faults] <= run.resident[faults // 10] * 1.1

@@ -17,7 +17,8 @@ Orders come on the control socket, one JSON object a line, each answered by a li
   {"do": "cut", "when": before|after|push, "reset": bool}          breaks the connection of the next call, before or after it is
                                                    executed, or now those of all streams on which changes are told
   {"do": "reset"}                                  resets every connection now
-  {"do": "wipe", "silent": bool}                   forgets all sessions; `silent`: their streams stay open
+  {"do": "wipe", "silent": bool, "says": N}        forgets all sessions; `silent`: their streams stay open; `says`: in which of
+                                                   the spellings of the field the loss is told from now on
   {"do": "mend"}                                   ends what is left of slow, refuse and cut
 """
 
@@ -36,19 +37,20 @@ from contextlib import suppress
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 CHANGES = (0.3, 1.2)
 """Seconds from one change to the next, at least and at most."""
-REASONS = {
-    200: "OK",
-    202: "Accepted",
-    401: "Unauthorized",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    429: "Too Many Requests",
-}
 TOOL = {
     "name": "do",
     "description": "Do it, once.",
     "inputSchema": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
 }
+
+
+LOST = (
+    (404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}),
+    (404, None),
+    (400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Bad Request: No valid session ID provided"}}),
+    (200, {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session expired"}}),
+)
+"""How a lost session is told."""
 
 
 class Gone(Exception):
@@ -158,7 +160,7 @@ class Faulty:
         told = [listener.tell for listener in self.listeners.values() if self.uri in listener.uris]
         self.log.note("change", uri=self.uri, version=self.version, told=len(told))
         for tell in told:
-            with suppress(OSError):
+            with suppress(OSError, Gone):
                 tell("notifications/resources/updated", {"uri": self.uri})
 
     def listen(self, message, send, key, connection=None):
@@ -210,8 +212,9 @@ class Stdio(Faulty):
 
     def order_close_stdout(self, stays):
         self.stays = stays
-        # The control socket's own answer must get out, and the log stays open: only this is closed.
-        os.close(1)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)  # the pipe is closed by it, and no other file gets its number
+        os.close(nowhere)
 
     def send(self, message):
         os.write(1, json.dumps(message).encode() + b"\n")
@@ -254,7 +257,7 @@ class Http(Faulty):
     def __init__(self, options):
         super().__init__(options)
         self.host, self.port = options.host, options.port
-        self.sessions = {}
+        self.sessions, self.loss = {}, LOST[0]
         self.connections = set()
 
     async def open(self):
@@ -282,7 +285,7 @@ class Http(Faulty):
     def reply(self, writer, status, message=None, **headers):
         body = b"" if message is None else json.dumps(message).encode()
         more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items() if value is not None)
-        head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        head = f"HTTP/1.1 {status} As Ordered\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         writer.write(f"{head}{more}\r\n".encode() + body)
 
     def open_stream(self, writer):
@@ -291,6 +294,8 @@ class Http(Faulty):
 
     def event(self, writer, message):
         data = f"event: message\ndata: {json.dumps(message)}\n\n".encode()
+        if writer.is_closing():
+            raise Gone
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     async def exchange(self, verb, headers, body, reader, writer):
@@ -311,7 +316,7 @@ class Http(Faulty):
 
     async def push(self, session, reader, writer):
         if session not in self.sessions:
-            self.lost(writer)
+            self.reply(writer, *(self.loss if self.loss[0] != 200 else LOST[0]))
             return
         uris = self.sessions[session]
         self.open_stream(writer)
@@ -335,9 +340,6 @@ class Http(Faulty):
         self.sessions.pop(session, None)
         self.listeners.pop(session, None)
 
-    def lost(self, writer):
-        self.reply(writer, 404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}})
-
     async def post(self, message, session, reader, writer):
         method = message.get("method")
         opened = None
@@ -345,7 +347,7 @@ class Http(Faulty):
             session = opened = uuid.uuid4().hex
             self.sessions[opened] = []
         elif not self.modern and session not in self.sessions:
-            self.lost(writer)
+            self.reply(writer, *self.loss)
             return
         if method == "subscriptions/listen" and self.modern:
             self.open_stream(writer)
@@ -403,7 +405,8 @@ class Http(Faulty):
         for connection in list(self.connections):
             self.break_off(connection, reset=True)
 
-    def order_wipe(self, silent):
+    def order_wipe(self, silent, says):
+        self.loss = LOST[says]
         for uris in self.sessions.values():
             uris.clear()
         self.sessions.clear()
