@@ -72,6 +72,8 @@ async def test_no_fault_is_more_than_a_fault(
     print("slowest", sorted(((one.well or 1e9) - one.over, one.server, one.fault) for one in recoveries)[-3:])
 
     breaches = [
+        *run.complaints,
+        *(line for puppet in puppets for line in puppet.complaints()),
         *executed_twice(executed),
         *untrue_outcomes(calls, set(executed)),
         *outlived_deadlines(calls, pace.slack, stalls),
@@ -80,7 +82,6 @@ async def test_no_fault_is_more_than_a_fault(
         *left_over(marked, before, after),
     ]
     ledger.close()
-    assert [] == run.complaints + [line for puppet in puppets for line in puppet.complaints()]
     assert [] == breaches, "\n".join(breaches)
     assert {server.name: (server.era, 0, 0) for server in fleet()} == {
         status.name: (status.era, status.in_flight, status.queued) for status in statuses

@@ -437,6 +437,7 @@ async def main():
     await puppet.serve()
     changing.cancel()
     door.close()
+    os._exit(0)  # at once: what is left of connections has nothing to say, and Python 3.11 would complain of them
 
 
 if __name__ == "__main__":
