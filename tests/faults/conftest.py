@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 
 import pytest
 from tests.faults.pace import Pace
+
+SECONDS = 0.4
+"""What a fault may take, of all twenty servers at one time."""
 
 
 @pytest.fixture
@@ -19,8 +23,10 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
 
 @pytest.fixture
 def faults() -> int:
-    """How many faults: `MCPVISOR_FAULTS`, or 1,000."""
-    return int(os.environ.get("MCPVISOR_FAULTS") or 1000)
+    """How many faults: `MCPVISOR_FAULTS`, or 1,000. The time that a test may take grows with them."""
+    count = int(os.environ.get("MCPVISOR_FAULTS") or 1000)
+    faulthandler.dump_traceback_later(max(180.0, count * SECONDS), exit=True)  # in place of the one that pytest has set
+    return count
 
 
 @pytest.fixture

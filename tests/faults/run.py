@@ -28,6 +28,9 @@ CALLERS = 2
 RESCUE = 20.0
 """Seconds that a server is waited for which has not recovered in time, so that the run can go on and tell of all."""
 
+ENOUGH = 5
+"""Servers that do not come back at all; nothing more is done then."""
+
 
 class FaultRun:
     """One run over puppets under one supervisor; what it finds is in the ledger, and in the puppets' logs."""
@@ -43,6 +46,8 @@ class FaultRun:
         self.complaints: list[str] = []
         """What stdio puppets have written to stderr, which is nothing unless they have a fault that nobody ordered."""
         self._seed = seed
+        self._lost = 0
+        """How many times a server did not come back."""
         self._marks: tuple[int, ...] = ()
         self._dead: dict[str, tuple[int, float, str]] = {}
         """Stdio servers that are dead or stopped: the pid, since when, and by what."""
@@ -87,8 +92,10 @@ class FaultRun:
     async def _drive(self, name: str, faults: list[Fault]) -> None:
         for fault in faults:
             await anyio.sleep(fault.pause)
-            while not await self._inject(fault):
+            while self._lost < ENOUGH and not await self._inject(fault):
                 await self._recover(name, "what came before it", time.monotonic())
+            if self._lost >= ENOUGH:
+                return
             self._count(fault.kind)
             if fault.settles:
                 await self._recover(name, f"{fault.kind.value} {fault.options}", time.monotonic())
@@ -177,6 +184,7 @@ class FaultRun:
             await self._until_well(name)
             self.ledger.add(Recovery(name, fault, over, time.monotonic()))
             return
+        self._lost += 1
         status = self.supervisor.status(name)
         self.ledger.add(Recovery(name, fault, over, None, f"{status.state.value}: {status.reason}"))
 
