@@ -32,7 +32,8 @@ class Ledger:
 
     def all(self, kind: type[T], **fields: Any) -> list[T]:
         """The records of a kind that have these values, in the order they were written."""
-        self._file.flush()
+        if not self._file.closed:
+            self._file.flush()
         found: list[T] = []
         for line in self.path.read_text().splitlines():
             name, values = json.loads(line)

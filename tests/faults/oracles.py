@@ -120,7 +120,7 @@ def false_states(moves: Iterable[Moved], dead: Iterable[Span], allowed: float, s
         moved = shown[span.server]
         for index, move in enumerate(moved):
             until = moved[index + 1].at if index + 1 < len(moved) else float("inf")
-            false = span.shared_with(move.at, until) if move.state is State.READY else 0.0
+            false = span.shared_with(move.at, until) if move.state == State.READY else 0.0
             begin = max(span.begin, move.at)
             if false > allowed and false > allowed + held_up(stalls, begin, begin + false):
                 found.append(

@@ -151,6 +151,22 @@ class TestCalls:
 
         assert (result, tries) == ({"contents": []}, 2)
 
+    async def test_a_second_try_that_is_not_sent_says_nothing_of_the_first(self) -> None:
+        """A call that may have run stays one, where it was allowed a second try and no session came for it."""
+        server = MemoryServer(kind="http")
+
+        async def lose(params: dict[str, Any]) -> Any:
+            server.open_failure = WireEnd(cause="connect_failed", detail="nobody listens")
+            server.end("session_lost", "the session is gone")
+            await anyio.sleep_forever()
+
+        server.handlers["tools/call"] = lose
+        async with supervised(http(replay_on_session_loss=True), docs=server) as supervisor:
+            failure = await failure_of(call(supervisor, "docs"))
+
+        assert (failure.outcome, failure.cause) == (Outcome.MAYBE_EXECUTED, "session_lost")
+        assert server.log.count("tools/call") == 1
+
     async def test_silence_ends_a_call_after_call_timeout_and_cancels_it(self) -> None:
         """The caller learns `timeout`, and the server learns that nobody waits."""
         server = MemoryServer()
