@@ -125,6 +125,30 @@ def test_limits_that_do_not_hold_are_a_warning():
     assert ["memory", "cpu"] == fields["limits"]
 
 
+def test_what_becomes_of_subscriptions_is_told():
+    """A failure is a warning with its reason, its end is good news, and a restore is one line whatever the number."""
+    failed = ev.SubscriptionAsked(at=1.0, server="docs", uri="x://1", state="failed", why="not today", next_retry=None)
+    mended = dataclasses.replace(failed, state="polled", why="")
+    lost = ev.SubscriptionsRestored(at=1.0, server="docs", generation=2, counts={"active": 3, "polled": 1, "failed": 2})
+    whole = dataclasses.replace(lost, counts={"active": 3, "failed": 0})
+    lines = [(level, message) for level, message, _ in lines_of(failed, mended, lost, whole)]
+
+    assert lines == [
+        ("warning", "docs: changes of 'x://1' do not reach us: not today"),
+        ("info", "docs: changes of 'x://1' reach us now (polled)"),
+        ("warning", "docs: 4 of 6 subscriptions restored"),
+        ("info", "docs: 3 of 3 subscriptions restored"),
+    ]
+
+
+def test_an_update_is_told_by_what_is_known_of_it():
+    """A resource that may have changed is not said to have changed."""
+    updated = ev.ResourceUpdated(at=1.0, server="docs", uri="x://1", reason="polled")
+    lines = [message for _, message, _ in lines_of(updated, dataclasses.replace(updated, reason="resync"))]
+
+    assert ["docs: 'x://1' has changed (polled)", "docs: 'x://1' may have changed (resync)"] == lines
+
+
 def test_numbers_are_no_news():
     """Samples and answered probes write nothing, and hidden levels cost no line."""
     sample = ev.ProcessesSampled(at=1.0, server="docs", processes=1, resident_bytes=1, cpu_seconds=1.0)
@@ -135,7 +159,7 @@ def test_numbers_are_no_news():
 
 def test_every_other_event_has_its_line():
     """No event that the supervisor may emit is silently forgotten by the log."""
-    silent = {"Event", "ServerEvent", "ProcessesSampled", "ProbeAnswered"}
+    silent = {"Event", "ServerEvent", "ProcessesSampled", "ProbeAnswered", "SubscriptionsCounted"}
     fillers = {
         "str": "x",
         "int": 1,
@@ -144,6 +168,7 @@ def test_every_other_event_has_its_line():
         "float | None": None,
         "State": State.READY,
         "tuple[str, ...]": ("x",),
+        "dict[str, int]": {"active": 1},
     }
     kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)]
     missing = set()

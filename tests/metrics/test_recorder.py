@@ -262,3 +262,28 @@ def test_counting_a_call_is_cheap(scene):
     each = (monotonic() - start) / 2000
 
     assert each < 50e-6
+
+
+def test_subscriptions_are_counted_by_state(scene):
+    """The states of the wanted resources as they are now, and what became of them at each new session."""
+    scene.add("docs", "plain")
+    scene.recorder(ev.SubscriptionsCounted(at=1.0, server="docs", counts={"active": 2, "failed": 1}))
+    for counts in ({"active": 2, "failed": 1}, {"active": 1, "polled": 1, "pending": 1}):
+        scene.recorder(ev.SubscriptionsRestored(at=1.0, server="docs", generation=1, counts=counts))
+    states = ("pending", "active", "failed", "polled")
+    outcomes = ("restored", "polled", "failed")
+
+    assert [0, 2, 1, 0] == [scene.value("mcpvisor_subscriptions", server="docs", state=state) for state in states]
+    assert [3, 1, 2] == [
+        scene.value("mcpvisor_subscription_restores_total", server="docs", outcome=outcome) for outcome in outcomes
+    ]
+    assert None is scene.value("mcpvisor_subscriptions", server="plain", state="active")
+
+
+def test_subscriptions_go_with_their_server(scene):
+    """No series is left of a server that was removed."""
+    scene.add("docs")
+    scene.recorder(ev.SubscriptionsCounted(at=1.0, server="docs", counts={"active": 2}))
+    scene.recorder(ev.ServerRemoved(at=2.0, server="docs"))
+
+    assert [] == scene.series_of("docs")

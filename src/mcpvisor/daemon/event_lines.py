@@ -32,7 +32,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 class EventLines:
     """An inline subscriber of the event bus that hands one line for each telling event to `emit`.
 
-    Samples and answered probes are numbers, not news, and have none. Params of notifications are a server's own and are
+    Samples, counts and answered probes are numbers, not news, and have none. Params of notifications are a server's own and are
     never written.
     """
 
@@ -119,6 +119,20 @@ def _log_level_asked(event: ev.LogLevelAsked) -> Line:
     return "info", f"{event.server}: takes the log level {event.level} now", fields
 
 
+def _subscription_asked(event: ev.SubscriptionAsked) -> Line:
+    fields = {"uri": event.uri, "state": event.state, "why": event.why, "next_retry": event.next_retry}
+    if event.why:
+        return "warning", f"{event.server}: changes of {event.uri!r} do not reach us: {event.why}", fields
+    return "info", f"{event.server}: changes of {event.uri!r} reach us now ({event.state})", fields
+
+
+def _subscriptions_restored(event: ev.SubscriptionsRestored) -> Line:
+    wanted = sum(event.counts.values())
+    lost = wanted - event.counts.get("active", 0) - event.counts.get("polled", 0)
+    told = f"{event.server}: {wanted - lost} of {wanted} subscriptions restored"
+    return "warning" if lost else "info", told, {"generation": event.generation, "counts": event.counts}
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -156,6 +170,13 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
         {"kind": e.kind},
     ),
     ev.LogLevelAsked: _log_level_asked,
+    ev.ResourceUpdated: lambda e: (
+        "debug",
+        f"{e.server}: {e.uri!r} {'may have changed' if e.reason == 'resync' else 'has changed'} ({e.reason})",
+        {"uri": e.uri, "reason": e.reason},
+    ),
+    ev.SubscriptionAsked: _subscription_asked,
+    ev.SubscriptionsRestored: _subscriptions_restored,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
     ev.StdoutNoise: _noise,
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),

@@ -154,6 +154,21 @@ class CallFamilies:
         )
 
 
+class SubscriptionFamilies:
+    """What is wanted of the resources of servers; a server of which nothing is wanted has no such series."""
+
+    def __init__(self, book: Book) -> None:
+        self.number = book.gauge(
+            "mcpvisor_subscriptions", "Resources of a server whose changes are wanted, by how that stands.", "server", "state"
+        )
+        self.restores = book.counter(
+            "mcpvisor_subscription_restores_total",
+            "Subscriptions that were brought to a new session, by what became of them.",
+            "server",
+            "outcome",
+        )
+
+
 class DaemonFamilies:
     """What concerns the daemon as a whole; the event loop's own are in `scrape`."""
 
@@ -203,6 +218,7 @@ class Families:
         self.server = ServerFamilies(self.book)
         self.process = ProcessFamilies(self.book)
         self.call = CallFamilies(self.book)
+        self.subscription = SubscriptionFamilies(self.book)
         self.daemon = DaemonFamilies(self.book)
         for own in ProcessCollector(registry=registry).collect():
             name = f"{own.name}_total" if own.type == "counter" else own.name

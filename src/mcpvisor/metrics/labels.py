@@ -53,6 +53,9 @@ NOTIFICATION_METHODS: Final = frozenset(
 ERROR_TYPES: Final = frozenset({"", "tool_error", "error"})
 OUTCOMES: Final = frozenset({"ok", "not_sent", "maybe_executed", "peer_error", "timeout", "cancelled", "rejected"})
 RESTART_REASONS: Final = frozenset({"exit", "session", "probe", "spec", "order", "retry"})
+SUBSCRIPTION_STATES: Final = frozenset({"pending", "active", "failed", "polled"})
+RESTORE_OUTCOMES: Final = {"active": "restored", "polled": "polled", "failed": "failed", "pending": "failed"}
+"""What the states of subscriptions are called once a session was brought to them."""
 ERAS: Final = frozenset({"legacy", "modern"})
 REFUSING_SIDES: Final = frozenset({"server", "client", "control", "metrics"})
 REFUSAL_REASONS: Final = frozenset({"size", "values", "depth", "syntax", "rate", "host", "origin", "auth", "access", "slow"})

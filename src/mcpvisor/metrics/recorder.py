@@ -90,6 +90,8 @@ class MetricsRecorder:
             ev.ProcessStarted: lambda s, e: s.process_started(e.generation),
             ev.ProcessEnded: lambda s, e: s.process_ended(e.generation),
             ev.ProcessesSampled: lambda s, e: s.processes_sampled(e.processes, e.resident_bytes, e.cpu_seconds),
+            ev.SubscriptionsCounted: lambda s, e: s.subscriptions_counted(e.counts),
+            ev.SubscriptionsRestored: lambda s, e: s.subscriptions_restored(e.counts),
             ev.StderrWritten: lambda s, e: s.stderr_written(len(e.lines) + e.dropped),
             ev.StdoutNoise: lambda s, e: s.noise_counted(e.count),
         }

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import Counter, Histogram
 
 from mcpvisor.metrics.families import Families
-from mcpvisor.metrics.labels import ERROR_TYPES, NOTIFICATION_METHODS, OUTCOMES, REQUEST_METHODS, RESTART_REASONS, among
+from mcpvisor.metrics.labels import (
+    ERROR_TYPES,
+    NOTIFICATION_METHODS,
+    OUTCOMES,
+    REQUEST_METHODS,
+    RESTART_REASONS,
+    RESTORE_OUTCOMES,
+    SUBSCRIPTION_STATES,
+    among,
+)
 from mcpvisor.supervisor.states import UP, State
 
 IMPLEMENTATION_CHARACTERS = 64
@@ -114,6 +125,17 @@ class ServerSeries:
         grown = total - self._noise_seen if total > self._noise_seen else total
         self._noise_seen = total
         self._families.process.noise_lines.labels(self._server).inc(grown)
+
+    def subscriptions_counted(self, counts: Mapping[str, int]) -> None:
+        family = self._families.subscription
+        for state in sorted(SUBSCRIPTION_STATES):
+            family.number.labels(self._server, state).set(counts.get(state, 0))
+        for outcome in sorted(set(RESTORE_OUTCOMES.values())):
+            family.restores.labels(self._server, outcome)
+
+    def subscriptions_restored(self, counts: Mapping[str, int]) -> None:
+        for state, outcome in RESTORE_OUTCOMES.items():
+            self._families.subscription.restores.labels(self._server, outcome).inc(counts.get(state, 0))
 
     def call_started(self) -> None:
         self._in_flight += 1

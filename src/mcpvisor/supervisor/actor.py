@@ -24,12 +24,15 @@ from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.reporting import Reporter
-from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.restoring import CHANGED, Restorer
 from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.standing import Wish
+from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
 BY_CONFIG: Final = "config"
 BY_POLICY: Final = "its restart policy"
@@ -57,7 +60,11 @@ class ServerActor:
         self._lifecycle = Lifecycle(spec, random.random)
         self._restorer = Restorer(self.reporter)
         self._log_level = WantedLevel(self.reporter)
-        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=self.reporter)
+        report = self.reporter
+        self.subscriptions = Subscriptions(
+            SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
+        )
+        lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
         self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -70,8 +77,10 @@ class ServerActor:
         self._since = time.time()
         self._wanted_by = BY_CONFIG
         self._watchers: list[Callable[[], None]] = []
-        self.reporter.on_list_notice = self._restorer.notified
+        self.reporter.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
+        self.reporter.on_update = self.subscriptions.updated
+        self.reporter.on_missed = self.subscriptions.missed
 
     @property
     def spec(self) -> ServerSpec:
@@ -84,6 +93,7 @@ class ServerActor:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self.reporter.added(self.spec)
+            self._want_resources()
             if not self._removed:
                 self._want_by_spec()
             early, self._early = self._early, []
@@ -110,6 +120,7 @@ class ServerActor:
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
+        self._want_resources()
         if enabled_changed:
             self._wanted_by = BY_CONFIG
             self._want_by_spec()
@@ -142,6 +153,15 @@ class ServerActor:
             self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
             self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
+
+    def _want_resources(self) -> None:
+        wishes = {one.uri: Wish(poll=one.poll, force=one.force) for one in self.spec.subscriptions}
+        self.subscriptions.replace(BY_CONFIG, wishes)
+
+    def _subscriptions_told(self, event: events.Event) -> None:
+        self.reporter.emit(event)
+        if isinstance(event, events.SubscriptionsCounted):
+            self._tell_watchers()
 
     # The lifecycle, applied
 
@@ -213,10 +233,17 @@ class ServerActor:
         self.connection.offer = offer
         self._tell_watchers()
 
+    def _list_noticed(self, method: str) -> bool:
+        if "resources" in CHANGED.get(method, ()):
+            self.subscriptions.lists_changed()
+        return self._restorer.notified(method)
+
     def _moved(self, moved: told.Moved) -> None:
         due = self._lifecycle.next_attempt
         if moved.old is not moved.new:
             self._since = time.time()
+            if moved.old in ADMITTING and moved.new not in ADMITTING:
+                self.subscriptions.detach("there is no session now")
         self.connection.moved(moved.new, moved.reason, due)
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
@@ -285,6 +312,8 @@ class ServerActor:
             last_exit=self.reporter.last_exit,
             limits_not_enforced=self.reporter.lacking_limits,
             handshake_seconds=generation.handshake_seconds if generation else None,
+            subscriptions_wanted=len(self.subscriptions),
+            subscriptions_active=self.subscriptions.working,
             origin=self.spec.origin,
             shown_name=self.spec.shown_name,
         )

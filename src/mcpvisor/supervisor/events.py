@@ -13,6 +13,9 @@ from mcpvisor.supervisor.states import State
 
 CatalogKind = Literal["tools", "resources", "resource_templates", "prompts"]
 
+UpdateReason = Literal["notified", "resync", "polled"]
+"""The server said so; nobody knows, as updates may have been missed; its content was found to be another."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -205,6 +208,45 @@ class ServerNotified(ServerEvent):
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     to_caller: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUpdated(ServerEvent):
+    """A resource that somebody wants has changed or, where `reason` is `resync`, may have.
+
+    `uri` is the text by which it is wanted. Updates of what nobody wants are only counted.
+    """
+
+    uri: str
+    reason: UpdateReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionAsked(ServerEvent):
+    """A wanted resource cannot be subscribed to, and why; or changes of it reach us after all, and `why` is empty.
+
+    Not told of a subscription that works at once. `next_retry` is wall-clock time, None where no try by itself is due.
+    """
+
+    uri: str
+    state: str
+    why: str
+    next_retry: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionsCounted(ServerEvent):
+    """How many wanted resources are in each state (`pending`, `active`, `failed`, `polled`) from now on."""
+
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionsRestored(ServerEvent):
+    """A new session was brought to the wanted subscriptions, and what became of them, by state, when it was ready."""
+
+    generation: int
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,11 +143,13 @@ class Generation:
         session = self.session = Session(wire, handshake, self.spec, self._means.lasting, self._impaired)
         self._post(told.Negotiated(self.number))
         with self._upkeep:
-            lacking = await session.restore()
-            if wire.end is None:
-                self._is_restored = True
-                self._post(told.Restored(self.number, lacking))
-                await session.keep()
+            async with anyio.create_task_group() as tasks:
+                lacking = await session.restore(tasks)
+                if wire.end is None:
+                    self._is_restored = True
+                    self._post(told.Restored(self.number, lacking))
+                    await session.keep()
+                tasks.cancel_scope.cancel()
         await anyio.sleep_forever()  # retired: the watchers end what is left
 
     def _impaired(self, lacking: str) -> None:

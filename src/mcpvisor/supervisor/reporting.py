@@ -32,7 +32,19 @@ REASON: Final = 500
 IMPLEMENTATION: Final = 64
 METHOD_NOT_FOUND: Final = -32601
 
-_NOT_HISTORY: Final = (events.StderrWritten, events.ServerNotified, events.ProcessesSampled, events.ProbeAnswered)
+RESOURCE_UPDATED: Final = "notifications/resources/updated"
+
+_MAY_BE_UPDATES: Final = frozenset({"values", "syntax"})
+"""Why a message is refused that may have been an update; one that is too large or too deep is none."""
+
+_NOT_HISTORY: Final = (
+    events.StderrWritten,
+    events.ServerNotified,
+    events.ProcessesSampled,
+    events.ProbeAnswered,
+    events.ResourceUpdated,
+    events.SubscriptionsCounted,
+)
 """Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
 
 
@@ -56,6 +68,10 @@ class Reporter:
         self.on_list_notice: Callable[[str], bool] = lambda _: False
         """Takes the method of a notification; true when it was one about lists, which has events of its own."""
         self.on_offer: Callable[[Offer], None] = lambda _: None
+        self.on_update: Callable[[object], None] = lambda _: None
+        """Takes the `uri` of each notification of an updated resource, which has events of its own, whatever it is."""
+        self.on_missed: Callable[[], None] = lambda: None
+        """Called when a message was refused that may have been such a notification."""
         self._bus = bus
         self._observer = observer
         self._counts: Counter[str] = Counter()
@@ -137,7 +153,9 @@ class Reporter:
     def notified(self, method: str, params: JsonObject, *, to_caller: bool = False) -> None:
         """See `WireHooks`."""
         self._observer.notification_received(self.server, method)
-        if not self.on_list_notice(method):
+        if method == RESOURCE_UPDATED:
+            self.on_update(params.get("uri"))
+        elif not self.on_list_notice(method):
             self._bus.emit(
                 events.ServerNotified(
                     at=time.time(),
@@ -167,6 +185,8 @@ class Reporter:
         """See `WireHooks`. Every refusal is counted; told of are the first of a kind and each power of ten."""
         self._observer.message_refused(self.server, reason)
         self._counts[reason] += 1
+        if reason in _MAY_BE_UPDATES:
+            self.on_missed()
         if _is_round(self._counts[reason]):
             text = self._clean(detail, EXCERPT * 2)
             self.emit(events.MessageRefused(at=time.time(), server=self.server, reason=reason, detail=text))

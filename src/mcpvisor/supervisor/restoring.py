@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
-from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, Listed, read_list
 from mcpvisor.supervisor.offer import NOTHING, Offer
@@ -29,16 +28,12 @@ SETTLE: Final = 0.1
 
 LIST_RETRY: Final = 5.0
 LIST_RETRY_MAX: Final = 60.0
-LISTEN_RETRY: Final = 1.0
-LISTEN_RETRY_MAX: Final = 60.0
 
 WHY: Final = 200
 """Characters that are kept of why a list cannot be had; a server may answer with any number."""
 
 LISTEN_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 """The answer to our own stream of notifications, and nobody else's business."""
-
-_LISTEN_FILTER: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
 
 class OfferWatcher(Protocol):
@@ -101,12 +96,6 @@ class Restorer:
 
     async def follow(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
         """Keep the lists in step with the server until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            if handshake.modern:
-                tasks.start_soon(self._listen, handshake, ask)
-            await self._keep_reading(handshake, ask, lacking)
-
-    async def _keep_reading(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
         delay = LIST_RETRY
         while True:
             if not self._dirty:
@@ -142,21 +131,6 @@ class Restorer:
     @staticmethod
     def _offered_kinds(handshake: Handshake) -> list[CatalogKind]:
         return [kind for kind in KINDS if CAPABILITY[kind] in handshake.capabilities]
-
-    async def _listen(self, handshake: Handshake, ask: Ask) -> None:
-        """Hold the one stream on which servers of the newer era push; after each gap every list is read again."""
-        delay = LISTEN_RETRY
-        while True:
-            began = anyio.current_time()
-            try:
-                await ask("subscriptions/listen", {"notifications": dict(_LISTEN_FILTER)})
-            except RequestFailed as failure:
-                if failure.outcome is Outcome.PEER_ERROR:
-                    return  # the server pushes nothing: its lists are as they were read
-            delay = LISTEN_RETRY if anyio.current_time() - began > LISTEN_RETRY_MAX else min(delay * 2, LISTEN_RETRY_MAX)
-            await anyio.sleep(delay * (0.5 + 0.5 * random.random()))  # noqa: S311 - jitter, nothing to guess
-            self._dirty.update(self._offered_kinds(handshake))
-            self._woken.set()
 
 
 def _with_list(offer: Offer, kind: CatalogKind, entries: tuple[dict[str, Any], ...]) -> Offer:

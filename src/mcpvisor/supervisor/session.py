@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import anyio
+import anyio.abc
 
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -16,7 +17,9 @@ from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
-from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
+from mcpvisor.supervisor.subscriptions.upkeep import SubscriptionUpkeep
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
+from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSink
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
 JsonObject = dict[str, Any]
@@ -41,6 +44,7 @@ class Lasting:
     restorer: Restorer
     log_level: WantedLevel
     probes: ProbeReport
+    subscriptions: Subscriptions
 
 
 class Session:
@@ -58,6 +62,8 @@ class Session:
         self._told_impaired = impaired
         self._level = SessionLevel(lasting.log_level, handshake, self._ask)
         self._prober = Prober(spec.probe, self._probe, self, self._is_busy)
+        table, lists = lasting.subscriptions, lasting.restorer
+        self._subscriptions = SubscriptionUpkeep(table, handshake, self._ask, self._listen, wire, lists.reread)
         self._impaired: dict[str, str] = {}
         self._began: dict[int, float] = {}
         """When each request of a caller that is in flight began, the oldest first."""
@@ -74,16 +80,22 @@ class Session:
 
     # Upkeep
 
-    async def restore(self) -> str:
-        """Bring to the session what it must have; returns what could not be brought, empty when all could."""
+    async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
+        """Bring to the session what it must have; returns what could not be brought, empty when all could.
+
+        `tasks` is for what begins here and has to last as long as the upkeep.
+        """
         await self._level.bring()
         self._impaired["lists"] = await self._lasting.restorer.restore(self.handshake, self._ask)
+        tasks.start_soon(self._subscriptions.run)
+        self._impaired["subscriptions"] = await self._subscriptions.restored()
         return self._lacking()
 
     async def keep(self) -> None:
         """Keep the session in step with its server, and probe it, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lasting.restorer.follow, self.handshake, self._ask, partial(self._impair, "lists"))
+            tasks.start_soon(self._subscriptions.follow, partial(self._impair, "subscriptions"))
             tasks.start_soon(self._level.follow)
             tasks.start_soon(self._prober.run)
             tasks.start_soon(self._watch_suspicion)
@@ -161,8 +173,13 @@ class Session:
             if not self._began:
                 self._idle.set()
 
+    async def _listen(self, params: JsonObject, on_ack: AckSink) -> JsonObject:
+        """Our own stream of notifications."""
+        stamped, headers = self._stamp("subscriptions/listen", params, None, None)
+        return await self._wire.request("subscriptions/listen", stamped, on_ack=on_ack, headers=headers)
+
     async def _ask(self, method: str, params: JsonObject | None) -> JsonObject:
-        """A request of our own: lists, probes."""
+        """A request of our own: lists, probes, subscriptions."""
         stamped, headers = self._stamp(method, params, None, None)
         return await self._wire.request(method, stamped, headers=headers)
 

@@ -118,6 +118,19 @@ class ProbePolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantedResource:
+    """A resource whose changes are wanted; `uri` is sent and compared letter by letter.
+
+    `poll`: seconds between two reads while the server cannot push, None for no reads. `force`: it is asked for even where the
+    server says that it offers no subscriptions.
+    """
+
+    uri: str
+    poll: float | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolView:
     """Which tools of the server are shown. Patterns are shell globs; an empty `allow` allows all, `deny` wins."""
 
@@ -147,6 +160,7 @@ class ServerSpec:
     probe: ProbePolicy = ProbePolicy()
     trust_hints: bool = False
     replay_on_session_loss: bool = False
+    subscriptions: tuple[WantedResource, ...] = ()
     tools: ToolView = ToolView()
     origin: str = field(default="", compare=False)
     """Where the entry is written, as `file:line`; no part of the goal itself."""

@@ -44,6 +44,7 @@ class ServerStatus:
     handshake_seconds: float | None = None
     subscriptions_wanted: int = 0
     subscriptions_active: int = 0
+    """Those of the wanted ones whose changes reach us, by push or by polling."""
     origin: str = ""
     shown_name: str = ""
     limits_not_enforced: str = ""

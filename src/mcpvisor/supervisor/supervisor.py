@@ -38,6 +38,7 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.opening import open_wire
 from mcpvisor.supervisor.usage import sample_usage
 
@@ -243,6 +244,10 @@ class Supervisor:
         leaving = {actor.spec.name: actor.status for actor in self._leaving}
         seen = leaving | {name: partial(self.status, name) for name in (*self._actors, *self._invalid.names())}
         return [seen[name]() for name in sorted(seen)]
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        """Which resources of a server are watched, and for whom; it ends with the server. Raises UnknownServer."""
+        return self._actor(name).subscriptions
 
     def stderr_tail(self, name: str, lines: int = 50) -> list[str]:
         """The newest cleaned lines of a server's stderr, oldest first. Raises UnknownServer."""

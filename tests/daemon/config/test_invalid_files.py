@@ -40,7 +40,7 @@ EXPECTED = {
     "json-root.json": ("1", "", "not a configuration; expected one object"),
     "json-syntax.json": ("4", "", "not valid JSON: Expecting ',' delimiter"),
     "later-auth.toml": ("3", "servers.a.auth.type", 'not supported in this version; expected "bearer"'),
-    "later-key.toml": ("3", "servers.a.subscriptions", "not supported in this version"),
+    "later-key.toml": ("3", "servers.a.sharing", "not supported in this version"),
     "later-table.toml": ("4", "routes", "not supported in this version"),
     "later-tools-key.toml": ("4", "servers.a.tools.rename", "not supported in this version"),
     "latin1.toml": ("1", "", "byte 5 is not UTF-8; expected UTF-8 text"),

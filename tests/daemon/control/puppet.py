@@ -26,6 +26,8 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, StdioLaunch, plan_changes
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.supervisor import Order
 
 SAID_AT = 1_700_000_000.0
@@ -121,6 +123,8 @@ class PuppetSupervisor:
         self.doors = {name: PuppetConnection(name) for name in self.now}
         self.past: dict[str, list[Event]] = defaultdict(list)
         self.said: dict[str, list[str]] = defaultdict(list)
+        teller = SubscriptionTeller("x", lambda _: None, str, lambda: 1)
+        self.watched: dict[str, Subscriptions] = defaultdict(lambda: Subscriptions(teller))
         self.invalid: dict[str, str] = {}
         """Why an entry is not valid, by name."""
         self.orders: list[tuple[str, Order, str]] = []
@@ -142,6 +146,10 @@ class PuppetSupervisor:
         if name not in self.now:
             raise UnknownServer(f"no server is named {name!r}; `mcpvisor status` lists them all")
         return self.now[name]
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        self.status(name)
+        return self.watched[name]
 
     def statuses(self) -> list[ServerStatus]:
         return [self.now[name] for name in sorted(self.now)]

@@ -18,6 +18,7 @@ from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
 
 NOW = 1000.0
 SPEC = ServerSpec(name="s", target=StdioLaunch(command="true"))
@@ -37,9 +38,17 @@ def ended(at, code=1, *, wanted=False):
 def explained(puppet):
     """Explains a server in a given state; returns the explanation and its three first lines."""
 
-    def run(state, *history, stderr=(), stderr_dropped=0, **other):
+    def run(state, *history, stderr=(), stderr_dropped=0, subscriptions=(), strangers=0, **other):
         status = puppet.a_status("s", state, **{"since": NOW - 12, **other})
-        evidence = Evidence(status=status, spec=SPEC, history=history, stderr=stderr, stderr_dropped=stderr_dropped)
+        evidence = Evidence(
+            status=status,
+            spec=SPEC,
+            history=history,
+            stderr=stderr,
+            stderr_dropped=stderr_dropped,
+            subscriptions=subscriptions,
+            strangers=strangers,
+        )
         explanation = explain(evidence, NOW)
         return explanation, as_text(explanation, clock=lambda at: f"<{at:g}>").split("\n")
 
@@ -206,6 +215,42 @@ def test_a_log_level_that_is_not_taken(explained):
 
     assert "it does not take the log level debug (not today)" in with_it[0]
     assert "log level" not in without[0]
+
+
+def test_each_subscription_is_shown_with_its_reason(explained):
+    """The URI stands letter by letter in quotes; how it stands, why, and when it is tried again follow."""
+
+    def one(uri, state, reason="", next_retry=None, poll=None):
+        return SubscriptionStatus(
+            uri=uri, state=SubscriptionState(state), reason=reason, next_retry=next_retry, holders=("config",), poll=poll
+        )
+
+    explanation, lines = explained(
+        State.DEGRADED,
+        subscriptions=(
+            one("MiXeD://Host/a b", "active"),
+            one("x://lost\n", "failed", "the server knows no such resource: gone", NOW + 300),
+            one("x://read", "polled", "no push channel: GET was answered 405", NOW + 60, 60.0),
+        ),
+        strangers=3,
+        reason="1 of 3 subscriptions does not work, such as x://lost: the server knows no such resource: gone",
+        subscriptions_wanted=3,
+        subscriptions_active=2,
+    )
+
+    assert "look at the reasons of its subscriptions below" in lines[2]
+    assert "  subscribed 2 of 3; 3 updates of what nobody wants" in lines
+    begin = lines.index("subscriptions:")
+    assert lines[begin + 1 : begin + 4] == [
+        "  'MiXeD://Host/a b' active",
+        "  'x://lost\\n' failed: the server knows no such resource: gone; next try at <1300>",
+        "  'x://read' polled, read every 60 s: no push channel: GET was answered 405",
+    ]
+    assert {"uri": "MiXeD://Host/a b", "state": "active", "reason": "", "next_retry": None} | {
+        "holders": ["config"],
+        "holders_in_all": 1,
+        "poll": None,
+    } == explanation["subscriptions"][0]
 
 
 def test_uris_that_two_servers_claim():

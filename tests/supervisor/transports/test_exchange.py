@@ -8,7 +8,7 @@ import pytest
 
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, MAX_DEPTH, encode
-from mcpvisor.supervisor.transports.exchange import Exchange
+from mcpvisor.supervisor.transports.exchange import SUBSCRIPTION_ID, Exchange
 
 LOG = encode({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
 CHANGED = encode({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -46,6 +46,39 @@ def test_a_message_within_an_answer_is_the_callers(is_within: bool, has_sink: bo
 
     assert [{"level": "info", "data": "x"}] * expected == taken
     assert [("notifications/message", bool(expected)), ("notifications/tools/list_changed", False)] == hooks.told
+
+
+def acknowledgement(number: Any) -> bytes:
+    meta = {SUBSCRIPTION_ID: number}
+    params = {"notifications": {"resourceSubscriptions": ["x://1"]}, "_meta": meta}
+    return encode({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["by its id", "by the answer that it is in"])
+def test_an_acknowledgement_goes_to_its_stream(is_named: bool) -> None:
+    """Of several streams the one that it names has it, also where the id comes back as a text; else the one it came within."""
+    taken: dict[str, list[Any]] = {"old": [], "new": []}
+    exchange = Exchange(Hooks(), max_message=1000)
+    exchange.open("subscriptions/listen", on_ack=taken["old"].append)
+    new = exchange.open("subscriptions/listen", on_ack=taken["new"].append)
+    exchange.receive(acknowledgement(str(new.id) if is_named else 77), None if is_named else new)
+    exchange.receive(acknowledgement(99))
+
+    assert ([], 1) == (taken["old"], len(taken["new"]))
+
+
+def test_a_server_can_end_a_stream_and_no_other_request() -> None:
+    """A cancellation by the server is the end of a stream of notifications; a call goes on."""
+    exchange = Exchange(Hooks(), max_message=1000)
+    stream = exchange.open("subscriptions/listen", on_ack=lambda _: None)
+    call = exchange.open("tools/call")
+    for pending in (stream, call):
+        params = {"requestId": pending.id, "reason": "\x1b[2Jbye"}
+        exchange.receive(encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+
+    assert stream.failure is not None
+    assert (Outcome.MAYBE_EXECUTED, "the server has ended the stream: bye") == (stream.failure.outcome, stream.failure.message)
+    assert not call.done.is_set()
 
 
 def array(message: bytes, count: int, *last: bytes) -> bytes:

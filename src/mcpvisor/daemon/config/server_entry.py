@@ -10,11 +10,12 @@ from mcpvisor.daemon.config.entry_scope import Item, kind_of
 from mcpvisor.daemon.config.policies import read_probe, read_restart, read_stop, read_tools
 from mcpvisor.daemon.config.positions import Document, KeyPath
 from mcpvisor.daemon.config.problems import nearest
+from mcpvisor.daemon.config.subscriptions import read_subscriptions
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.config.transport_words import EXPECTED, WORDS, Kind, Meaning, meaning_of
 from mcpvisor.supervisor.spec import Era, HttpTarget, HttpTransport, ServerSpec, StdioLaunch
 
-LATER: Final = ("subscriptions", "sharing", "rollback", "allow", "header_command", "prefix")
+LATER: Final = ("sharing", "rollback", "allow", "header_command", "prefix")
 """Keys that are promised, and refused in so many words until they do something."""
 LATER_OF_TOOLS: Final = ("rename", "describe")
 
@@ -87,6 +88,7 @@ def read_entry(entry: TableReader, document: Document, path: KeyPath, *, shown_n
         probe=read_probe(entry),
         trust_hints=entry.flag("trust_hints", default.trust_hints),
         replay_on_session_loss=entry.flag("replay_on_session_loss", default.replay_on_session_loss),
+        subscriptions=read_subscriptions(entry),
         tools=read_tools(entry, LATER_OF_TOOLS),
         origin=f"{document.file}:{place.line}" if place is not None else str(document.file),
         shown_name=shown_name,

@@ -188,6 +188,12 @@ class TableReader:
         if not isinstance(item.value, dict):
             self._scope.problem(item, f"is {kind_of(item.value)}", expected="a table")
             return None
+        return self.table_of(item)
+
+    def table_of(self, item: Item) -> TableReader | None:
+        """A reader of an item that is a table; None for anything else, which is for the caller to say."""
+        if not isinstance(item.value, dict):
+            return None
         return TableReader(items_of(item.value, item.path, item.document), self._scope)
 
     def all_items(self) -> Mapping[str, Item]:

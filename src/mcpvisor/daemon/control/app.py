@@ -66,15 +66,18 @@ class Operations:
     async def explain(self, request: Request) -> Response:
         """GET /v1/servers/{id}: why it is as it is, and what happens next."""
         name, supervisor = request.path_params["server"], self._supervisor
-        status = supervisor.status(name)
+        status, spec = supervisor.status(name), supervisor.spec(name)
+        subscriptions = supervisor.subscriptions(name) if spec is not None else None
         evidence = Evidence(
             status=status,
-            spec=supervisor.spec(name),
+            spec=spec,
             history=supervisor.history(name),
             stderr=supervisor.stderr_lines(name, _STDERR_LINES),
             stderr_dropped=self._floods.dropped(name),
             missed=self._probes.of(name),
             rejections=rejections_of(status, self._reloading.last_config()["rejected"]),
+            subscriptions=subscriptions.statuses() if subscriptions is not None else (),
+            strangers=subscriptions.strangers if subscriptions is not None else 0,
             conflicts=uri_conflicts(name, {one: supervisor.connection(one).offer for one in supervisor.names()}),
         )
         return json_response(explain(evidence, time.time()))

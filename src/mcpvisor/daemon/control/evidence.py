@@ -23,6 +23,7 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
 
 _KEPT_RUNNING = "keeps running"
 """How the text of a rejection ends whose last good version goes on."""
@@ -43,6 +44,9 @@ class Evidence:
     """The newest probe that was not answered, where none was answered since."""
     rejections: Sequence[Rejection] = ()
     """What was rejected of its entry or its file, while its last good version runs."""
+    subscriptions: Sequence[SubscriptionStatus] = ()
+    strangers: int = 0
+    """Updates of resources that nobody wants."""
     conflicts: Sequence[str] = ()
     """URIs that another server claims as well, in words."""
 

@@ -9,7 +9,7 @@ from mcpvisor.daemon.control.evidence import Evidence, Signs, read_signs
 from mcpvisor.daemon.control.prospects import next_at, what_next
 from mcpvisor.daemon.control.remedies import remedy_for
 from mcpvisor.daemon.control.spans import seconds
-from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view
+from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view, subscription_view
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 
@@ -49,6 +49,8 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
         "stdout_noise": signs.noise,
         "stdout_excerpt": signs.excerpt,
         "catalog_drops": [{"kind": drop.kind, "entry": drop.entry, "why": drop.why} for drop in signs.drops],
+        "subscriptions": [subscription_view(one) for one in evidence.subscriptions],
+        "unwanted_updates": evidence.strangers,
         "uri_conflicts": list(evidence.conflicts),
         "rejected": list(evidence.rejections),
         "origin": status.origin,

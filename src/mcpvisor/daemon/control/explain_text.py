@@ -40,6 +40,8 @@ _PLAIN_FIELDS: Final = (
     "allowed",
     "count",
     "excerpt",
+    "uri",
+    "state",
 )
 """The fields of events that say something in one line, in the order in which they are shown."""
 
@@ -60,6 +62,7 @@ def as_text(explanation: Explanation, clock: Callable[[float], str] = clock_time
         "",
         *_facts(explanation, clock),
         *_list("left out of its lists", [f"{d['kind']} {d['entry']}: {d['why']}" for d in explanation["catalog_drops"]]),
+        *_list("subscriptions", [subscription_line(one, clock) for one in explanation["subscriptions"]]),
         *_list("URIs claimed twice", explanation["uri_conflicts"]),
         *_list("events", [event_line(event, clock) for event in explanation["events"][-EVENTS_SHOWN:]], last=True),
         *_list("stderr", [stderr_line(line, clock) for line in explanation["stderr"][-STDERR_SHOWN:]], last=True),
@@ -76,6 +79,14 @@ def event_line(event: Mapping[str, Any], clock: Callable[[float], str] = clock_t
 def stderr_line(line: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:
     """One line of a server's stderr, with when it was written."""
     return f"{clock(line['at'])} {line['line']}"
+
+
+def subscription_line(one: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:
+    """One wanted resource: its text in quotes, since it is compared letter by letter, and how it stands."""
+    poll = f", read every {seconds(one['poll'])}" if one["state"] == "polled" else ""
+    why = f": {one['reason']}" if one["reason"] else ""
+    due = f"; next try at {clock(one['next_retry'])}" if one["next_retry"] is not None and one["state"] == "failed" else ""
+    return f"{one['uri']!r} {one['state']}{poll}{why}{due}"
 
 
 def _sentence(text: str) -> str:
@@ -115,7 +126,9 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     yield _fact("offers", offer + (" (last known, it is away)" if server["stale"] else ""))
     subscriptions = server["subscriptions"]
     if subscriptions["wanted"]:
-        yield _fact("subscribed", f"{subscriptions['active']} of {subscriptions['wanted']}")
+        strangers = counted(explanation["unwanted_updates"], "update") if explanation["unwanted_updates"] else ""
+        unwanted = f"; {strangers} of what nobody wants" if strangers else ""
+        yield _fact("subscribed", f"{subscriptions['active']} of {subscriptions['wanted']}{unwanted}")
     yield _fact("written in", explanation["origin"] or "no file")
     if server["shown_name"]:
         yield _fact("written as", server["shown_name"])

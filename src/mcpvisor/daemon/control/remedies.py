@@ -6,6 +6,7 @@ from typing import Final
 
 from mcpvisor.daemon.control.evidence import Evidence, Signs
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState
 
 _BY_CAUSE: Final = {
     "start_timeout": (
@@ -102,6 +103,11 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
             return f"look at why it ended ({shown}), then `mcpvisor start {{name}}`"
         case State.READY | State.DEGRADED if evidence.missed is not None:
             return _of_the_deaf(evidence)
+        case State.DEGRADED if any(one.state is SubscriptionState.FAILED for one in evidence.subscriptions):
+            return (
+                "look at the reasons of its subscriptions below; what a server cannot push is read with "
+                '`{{ uri = "...", poll = "60s" }}` in {origin}'
+            )
         case State.READY if evidence.stderr_dropped:
             return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
         case State.READY if signs.noise:

@@ -15,8 +15,11 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
 
 JsonObject = dict[str, Any]
+
+_HOLDERS_SHOWN: Final = 20
 
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -95,6 +98,19 @@ def offer_view(name: str, offer: Offer, *, stale: bool, era: str | None) -> Json
         "resources": offer.resources,
         "resource_templates": offer.resource_templates,
         "prompts": offer.prompts,
+    }
+
+
+def subscription_view(status: SubscriptionStatus) -> JsonObject:
+    """One wanted resource: its text exactly as it is sent, and how it stands."""
+    return {
+        "uri": status.uri,
+        "state": status.state.value,
+        "reason": status.reason,
+        "next_retry": status.next_retry,
+        "holders": list(status.holders[:_HOLDERS_SHOWN]),
+        "holders_in_all": len(status.holders),
+        "poll": status.poll,
     }
 
 

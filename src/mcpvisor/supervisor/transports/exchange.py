@@ -24,6 +24,12 @@ ProgressSink = Callable[[JsonObject], None]
 LogSink = Callable[[JsonObject], None]
 """Takes the params of each `notifications/message` within the answer to one request, in order, at once."""
 
+AckSink = Callable[[JsonObject], None]
+"""Takes the params of the `notifications/subscriptions/acknowledged` of one stream of notifications, at once."""
+
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+"""The key in `_meta` under which a notification names the stream that it is of: by the id of its request."""
+
 _ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
 _SAYS_METHOD: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]{0,200}"|[\w.-]{1,200})\s*,\s*)*"method"\s*:')
 """How a notification or a request of the server begins: it is the answer to nothing, whatever stands in its params."""
@@ -70,6 +76,8 @@ class Pending:
     method: str
     on_progress: ProgressSink | None
     on_log: LogSink | None = None
+    on_ack: AckSink | None = None
+    """Set for a stream of notifications: a request that stays open until one side has enough."""
     done: anyio.Event = field(default_factory=anyio.Event)
     result: JsonObject | None = None
     failure: RequestFailed | None = None
@@ -122,10 +130,16 @@ class Exchange:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def open(self, method: str, on_progress: ProgressSink | None = None, on_log: LogSink | None = None) -> Pending:
+    def open(
+        self,
+        method: str,
+        on_progress: ProgressSink | None = None,
+        on_log: LogSink | None = None,
+        on_ack: AckSink | None = None,
+    ) -> Pending:
         """A pending request under a fresh id; ids are never used twice on a wire."""
         self._last_id += 1
-        pending = Pending(self._last_id, method, on_progress, on_log)
+        pending = Pending(self._last_id, method, on_progress, on_log, on_ack)
         self._pending[pending.id] = pending
         return pending
 
@@ -228,6 +242,7 @@ class Exchange:
                 within.on_log(params)
                 self._hooks.notified(method, params, to_caller=True)
             else:
+                self._of_stream(method, params, within)
                 self._hooks.notified(method, params)
             return None
         peer_id = message["id"]
@@ -235,6 +250,21 @@ class Exchange:
             self._hooks.refused("syntax", f"a request {method!r} of the server has no usable id")
             return None
         return PeerRequest(peer_id, method, params, within.id if within else None)
+
+    def _of_stream(self, method: str, params: JsonObject, within: Pending | None) -> None:
+        """Take what concerns a stream of notifications itself: it is acknowledged, or the server has ended it."""
+        if method == "notifications/subscriptions/acknowledged":
+            meta = params.get("_meta")
+            pending = (self._find(meta.get(SUBSCRIPTION_ID)) if isinstance(meta, dict) else None) or within
+            if pending is not None and pending.on_ack is not None:
+                pending.on_ack(params)
+        elif method == "notifications/cancelled":
+            pending = self._find(params.get("requestId"))
+            if pending is not None and pending.on_ack is not None:
+                text = (
+                    f"the server has ended the stream: {clean_text(str(params.get('reason') or 'no reason given'), _EXCERPT)}"
+                )
+                self._settle_failed(pending, RequestFailed(Outcome.MAYBE_EXECUTED, "stream_failed", text))
 
     def _progress(self, params: JsonObject) -> None:
         pending = self._find(params.get("progressToken"))

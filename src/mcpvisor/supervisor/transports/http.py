@@ -13,7 +13,7 @@ from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
-from mcpvisor.supervisor.transports.exchange import JsonObject, LogSink, Pending, ProgressSink, WireHooks
+from mcpvisor.supervisor.transports.exchange import AckSink, JsonObject, LogSink, Pending, ProgressSink, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import Meaning, Verdict, is_session_error, judge, session_lost
 from mcpvisor.supervisor.transports.http_pool import HttpPool
@@ -50,7 +50,7 @@ class HttpWire(PostingWire):
     @property
     def push(self) -> PushState:
         """How the push stream stands; `none` in the modern era, where there is no such thing."""
-        return self.push_stream.state
+        return "none" if self._is_modern else self.push_stream.state
 
     @property
     def push_trouble(self) -> str:
@@ -78,12 +78,19 @@ class HttpWire(PostingWire):
         *,
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
+        on_ack: AckSink | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
         try:
             return await super().request(
-                method, params, on_progress=on_progress, on_log=on_log, headers=headers, cancellable=cancellable
+                method,
+                params,
+                on_progress=on_progress,
+                on_log=on_log,
+                on_ack=on_ack,
+                headers=headers,
+                cancellable=cancellable,
             )
         finally:
             if self.end is not None and not self.in_flight:

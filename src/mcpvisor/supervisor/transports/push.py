@@ -84,7 +84,7 @@ class PushStream:
         self._pacing = pacing or PushPacing()
         self._last_id = ""
         self._has_been_open = False
-        self.state: PushState = "none"
+        self.state: PushState = "opening"
         self.reason = "not asked for yet"
         self.changed = anyio.Event()
 

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
 from mcpvisor.supervisor.transports.exchange import (
+    AckSink,
     Exchange,
     JsonObject,
     LogSink,
@@ -27,6 +28,7 @@ from mcpvisor.supervisor.transports.exchange import (
     ProgressSink,
     WireHooks,
 )
+from mcpvisor.supervisor.transports.push import PushState
 
 CANCEL_SECONDS: Final = 1.0
 """How long the notice of a cancellation may take to be written."""
@@ -95,18 +97,19 @@ class Wire(ABC):
         *,
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
+        on_ack: AckSink | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
         """Send a request and wait for its result, for as long as the caller's scope lets it.
 
         `params` is not changed; where `on_progress` is given its `_meta.progressToken` is set to our own. `on_log` gets the log
-        messages that come within the answer, on a wire that knows. When the caller is cancelled, so is the request, unless
-        `cancellable` is false. Raises RequestFailed.
+        messages that come within the answer, on a wire that knows; `on_ack` is for streams of notifications. When the caller
+        is cancelled, so is the request, unless `cancellable` is false. Raises RequestFailed.
         """
         if self.end is not None:
             raise self._not_sent(self.end)
-        pending = self._exchange.open(method, on_progress, on_log)
+        pending = self._exchange.open(method, on_progress, on_log, on_ack)
         message: JsonObject = {"jsonrpc": "2.0", "id": pending.id, "method": method}
         if on_progress is not None:
             meta = (params or {}).get("_meta")
@@ -137,6 +140,16 @@ class Wire(ABC):
             self.suspect = True
             suspicion, self.suspicion = self.suspicion, anyio.Event()
             suspicion.set()
+
+    @property
+    def push(self) -> PushState:
+        """How the channel stands on which notifications come; open where they come the same way as answers."""
+        return "open"
+
+    @property
+    def push_reason(self) -> str:
+        """Why it stands so, in words."""
+        return ""
 
     @property
     def push_trouble(self) -> str:
