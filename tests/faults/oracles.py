@@ -138,18 +138,18 @@ def lost_updates(changes: Iterable[Changed], updates: Iterable[Updated], within:
     for update in sorted(updates, key=lambda update: update.at):
         told[update.server].append(update)
     found: list[str] = []
-    used: set[tuple[str, int]] = set()
+    next_up: Counter[str] = Counter()
     for change in sorted(changes, key=lambda change: change.at):
-        for index, update in enumerate(told[change.server]):
-            if update.at < change.at or (change.server, index) in used:
-                continue
-            if update.at - change.at > within:
-                found.append(f"{change.server} changed at {change.at:.3f}, which was told {update.at - change.at:.3f} s later")
-            if update.exact:
-                used.add((change.server, index))
-            break
-        else:
-            found.append(f"{change.server} changed at {change.at:.3f}, which nobody was told")
+        server, mine = change.server, told[change.server]
+        while next_up[server] < len(mine) and mine[next_up[server]].at < change.at:
+            next_up[server] += 1
+        if next_up[server] == len(mine):
+            found.append(f"{server} changed at {change.at:.3f}, which nobody was told")
+            continue
+        update = mine[next_up[server]]
+        next_up[server] += update.exact
+        if update.at - change.at > within:
+            found.append(f"{server} changed at {change.at:.3f}, which was told {update.at - change.at:.3f} s later")
     return found
 
 

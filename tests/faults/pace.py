@@ -8,6 +8,7 @@ import pytest
 
 from mcpvisor.supervisor import lifecycle, restoring
 from mcpvisor.supervisor.spec import ProbePolicy, RestartPolicy, StopGraces
+from mcpvisor.supervisor.subscriptions import listening, outcome, wanted
 from mcpvisor.supervisor.transports import push
 
 
@@ -55,5 +56,10 @@ class Pace:
         patch.setattr(push, "MIN_ASKED_DELAY", self.again)
         patch.setattr(restoring, "LIST_RETRY", self.again)
         patch.setattr(restoring, "LIST_RETRY_MAX", self.again_max)
-        patch.setattr(restoring, "LISTEN_RETRY", self.again)
-        patch.setattr(restoring, "LISTEN_RETRY_MAX", self.again_max)
+        patch.setattr(listening, "LISTEN_RETRY", self.again)
+        patch.setattr(listening, "LISTEN_RETRY_MAX", self.again_max)
+        patch.setattr(listening, "SLOW_RETRY", self.slow_retry)
+        patch.setattr(outcome, "RETRY", self.again)
+        patch.setattr(outcome, "RETRY_MAX", self.again_max)
+        patch.setattr(outcome, "SLOW_RETRY", self.slow_retry)
+        patch.setattr(wanted, "COALESCE", 0.0)  # each change is told by an update of its own, so that none can hide another

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from tests.faults.oracles import Changed
 from tests.faults.pace import Pace
 from tests.faults.plan import Server
 
-from mcpvisor.supervisor.spec import HttpTarget, ServerSpec, StdioLaunch
+from mcpvisor.supervisor.spec import HttpTarget, ServerSpec, StdioLaunch, WantedResource
 
 ORDER_SECONDS = 2.0
 LAUNCH_SECONDS = 20.0
@@ -38,6 +39,11 @@ class Puppet:
         return self.server.name
 
     @property
+    def uri(self) -> str:
+        """Its resource."""
+        return f"memo://{self.name}"
+
+    @property
     def host(self) -> str:
         # Not where connections go out from: a port that is free while its server is away stays free.
         number = int(self.name.rpartition("-")[2])
@@ -58,6 +64,7 @@ class Puppet:
             start_timeout=pace.start_timeout,
             wait_ready=pace.wait_ready,
             drain=0.5,
+            subscriptions=(WantedResource(uri=self.uri),),
             **keys,
         )
 
@@ -90,6 +97,11 @@ class Puppet:
     def complaints(self) -> list[str]:
         """What an HTTP puppet has written to stderr, which is nothing unless it has a fault that nobody ordered."""
         return self._stderr.read_text().splitlines() if self._stderr.exists() else []
+
+    def changes(self) -> list[Changed]:
+        """When its resource was or may have become another one: each change, and each further process."""
+        lines = self.read("change", "start")[1:]
+        return [Changed(self.name, line["at"]) for line in lines]
 
     def read(self, *events: str) -> list[dict[str, Any]]:
         """What it has logged of these kinds."""

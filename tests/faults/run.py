@@ -12,19 +12,22 @@ from collections import Counter
 import anyio
 import psutil
 from tests.faults.ledger import Ledger
-from tests.faults.oracles import Called, Moved, Recovery, Span
+from tests.faults.oracles import Called, Moved, Recovery, Span, Updated
 from tests.faults.pace import Pace
 from tests.faults.plan import Fault, Kind
 from tests.faults.puppets import Puppet
 
 from mcpvisor.supervisor.errors import RequestFailed
-from mcpvisor.supervisor.events import Event, ProcessEnded, ProcessStarted, ServerStateChanged, StderrWritten
+from mcpvisor.supervisor.events import Event, ProcessEnded, ProcessStarted, ResourceUpdated, ServerStateChanged, StderrWritten
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
 
 ME = Principal("caller")
 CALLERS = 2
+LAST_WORDS = 1.0
+"""Seconds at the end in which what has changed last may be told."""
+
 RESCUE = 20.0
 """Seconds that a server is waited for which has not recovered in time, so that the run can go on and tell of all."""
 
@@ -45,6 +48,8 @@ class FaultRun:
         """Resident bytes of this process after so many faults."""
         self.complaints: list[str] = []
         """What stdio puppets have written to stderr, which is nothing unless they have a fault that nobody ordered."""
+        self.over = 0.0
+        """When the last server was well again; what changed until then must have been told."""
         self._seed = seed
         self._lost = 0
         """How many times a server did not come back."""
@@ -65,6 +70,8 @@ class FaultRun:
                         load.start_soon(self._call, name, random.Random(f"{self._seed}/{number}/{caller}"), caller)
                 for name, faults in planned.items():
                     drivers.start_soon(self._drive, name, faults)
+            self.over = time.monotonic()
+            await anyio.sleep(LAST_WORDS)
             load.cancel_scope.cancel()
         for name in list(self._dead):
             self._revived(name)
@@ -173,6 +180,8 @@ class FaultRun:
         match event:
             case ServerStateChanged(server=server, new=new):
                 self.ledger.add(Moved(server, time.monotonic(), new))
+            case ResourceUpdated(server=server, reason=reason):
+                self.ledger.add(Updated(server, time.monotonic(), exact=reason == "notified"))
             case StderrWritten(server=server, lines=lines):
                 self.complaints += [f"{server}: {line}" for line in lines]
             case ProcessEnded(server=server, pid=pid) | ProcessStarted(server=server, pid=pid):
@@ -194,7 +203,7 @@ class FaultRun:
         while True:
             await self.supervisor.wait_until(name, lambda status: status.state is State.READY)
             try:
-                await connection.request("resources/read", {"uri": f"memo://{name}"}, principal=ME, deadline=1.0)
+                await connection.request("resources/read", {"uri": self.puppets[name].uri}, principal=ME, deadline=1.0)
             except RequestFailed:
                 await anyio.sleep(0.02)  # it is shown ready still, and nothing tells when to ask again
                 continue

@@ -15,9 +15,11 @@ from tests.faults.oracles import (
     Moved,
     Recovery,
     Span,
+    Updated,
     executed_twice,
     false_states,
     left_over,
+    lost_updates,
     not_recovered,
     outlived_deadlines,
     untrue_outcomes,
@@ -68,6 +70,9 @@ async def test_no_fault_is_more_than_a_fault(
     calls, stalls, recoveries = ledger.all(Called), ledger.stalls(), ledger.all(Recovery)
     print(f"{store}, seed {seed}: {run.done.total()} faults in {took:.0f} s: {dict(run.done)}")
     print(f"{len(calls)} calls {dict(Counter(call.outcome for call in calls))}, {len(executed)} executed; ledger {ledger.path}")
+    changes = [change for puppet in puppets for change in puppet.changes() if change.at <= run.over]
+    updates = ledger.all(Updated)
+    print(f"{len(changes)} changes, told by {dict(Counter('exact' if one.exact else 'maybe' for one in updates))}")
     print(f"stalls {sum(stall.end - stall.begin for stall in stalls):.1f} s; resident {run.resident}")
     print("slowest", sorted(((one.well or 1e9) - one.over, one.server, one.fault) for one in recoveries)[-3:])
 
@@ -78,6 +83,7 @@ async def test_no_fault_is_more_than_a_fault(
         *untrue_outcomes(calls, set(executed)),
         *outlived_deadlines(calls, pace.slack, stalls),
         *false_states(ledger.all(Moved), [span for span in ledger.all(Span) if span.server], pace.noticed + pace.slack, stalls),
+        *lost_updates(changes, updates, pace.recovered + pace.slack),
         *not_recovered(recoveries, pace.recovered + pace.slack, stalls),
         *left_over(marked, before, after),
     ]
