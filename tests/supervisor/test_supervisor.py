@@ -309,6 +309,16 @@ class TestServersThatFail:
 
         assert first == "probe 1/3 missed"
 
+    async def test_a_server_that_falls_silent_while_its_lists_are_read_is_replaced(self) -> None:
+        """It is found out by its probes, as any other, and long before its lists are given up."""
+        server = MemoryServer()
+        server.silent = {"tools/list", "ping"}
+        probe = ProbePolicy(interval=1.0, timeout=1.0, failures=2)
+        async with supervised(spec(probe=probe), files=server) as supervisor:
+            await supervisor.wait_until("files", lambda status: status.generation == 2)
+
+            assert anyio.current_time() < 10.0
+
     async def test_an_answered_call_ends_the_doubt_of_a_missed_probe(self) -> None:
         """Steady traffic postpones every probe, so that no other one would say that the server is well again."""
         server = MemoryServer()

@@ -81,10 +81,13 @@ class Session:
     # Upkeep
 
     async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
-        """Bring to the session what it must have; returns what could not be brought, empty when all could.
+        """Bring to the session what it must have, and probe it; returns what could not be brought, empty when all could.
 
         `tasks` is for what begins here and has to last as long as the upkeep.
         """
+        # A server that falls silent while it is asked for its lists is found out no later than any other.
+        tasks.start_soon(self._prober.run)
+        tasks.start_soon(self._watch_suspicion)
         await self._level.bring()
         self._impaired["lists"] = await self._lasting.restorer.restore(self.handshake, self._ask)
         tasks.start_soon(self._subscriptions.run)
@@ -92,13 +95,11 @@ class Session:
         return self._lacking()
 
     async def keep(self) -> None:
-        """Keep the session in step with its server, and probe it, until cancelled."""
+        """Keep the session in step with its server until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lasting.restorer.follow, self.handshake, self._ask, partial(self._impair, "lists"))
             tasks.start_soon(self._subscriptions.follow, partial(self._impair, "subscriptions"))
             tasks.start_soon(self._level.follow)
-            tasks.start_soon(self._prober.run)
-            tasks.start_soon(self._watch_suspicion)
             tasks.start_soon(self._watch_push)
 
     def respecified(self, spec: ServerSpec) -> None:
