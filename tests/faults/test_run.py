@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -28,15 +27,12 @@ from tests.faults.pace import Pace
 from tests.faults.plan import SHARE, Kind, fleet, plan
 from tests.faults.puppets import Puppet
 from tests.faults.run import FaultRun, descriptors
+from tests.faults.stores import STORES
 
 from mcpvisor.supervisor.process.sweep import find_marked
-from mcpvisor.supervisor.store import MemoryStore, Store
 from mcpvisor.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
-
-STORES: dict[str, Callable[[Path], Store]] = {"memory": lambda _: MemoryStore()}
-"""What a run is repeated over: each makes a store in a folder of its own."""
 
 
 @pytest.mark.slow
@@ -54,7 +50,8 @@ async def test_no_fault_is_more_than_a_fault(
         for puppet in puppets:
             if puppet.server.transport == "http":
                 await puppet.launch()
-        async with Supervisor() as supervisor:
+        # Until supervisors keep anything, it is only there beside them.
+        async with STORES[store](folder), Supervisor() as supervisor:
             await supervisor.apply([puppet.spec(pace) for puppet in puppets])
             run = FaultRun(supervisor, puppets, pace, ledger, seed)
             await run.run(planned, marks=(faults // 10, faults))
