@@ -129,7 +129,7 @@ def false_states(moves: Iterable[Moved], dead: Iterable[Span], allowed: float, s
     return found
 
 
-def lost_updates(changes: Iterable[Changed], updates: Iterable[Updated], within: float) -> list[str]:
+def lost_updates(changes: Iterable[Changed], updates: Iterable[Updated], within: float, stalls: list[Span]) -> list[str]:
     """Every change is told by an update of its own, or by a later word that there may have been some, in so many seconds.
 
     An exact update tells the oldest change that is not told yet: two changes want two of them.
@@ -148,7 +148,7 @@ def lost_updates(changes: Iterable[Changed], updates: Iterable[Updated], within:
             continue
         update = mine[next_up[server]]
         next_up[server] += update.exact
-        if update.at - change.at > within:
+        if update.at - change.at > within + held_up(stalls, change.at, update.at):
             found.append(f"{server} changed at {change.at:.3f}, which was told {update.at - change.at:.3f} s later")
     return found
 

@@ -48,8 +48,8 @@ class FaultRun:
         """Resident bytes of this process after so many faults."""
         self.complaints: list[str] = []
         """What stdio puppets have written to stderr, which is nothing unless they have a fault that nobody ordered."""
-        self.over = 0.0
-        """When the last server was well again; what changed until then must have been told."""
+        self.began = self.over = 0.0
+        """When every server was well, and when it was well again; what changed between the two must have been told."""
         self._seed = seed
         self._lost = 0
         """How many times a server did not come back."""
@@ -64,8 +64,10 @@ class FaultRun:
         async with anyio.create_task_group() as load:
             load.start_soon(self.ledger.watch_stalls)
             async with anyio.create_task_group() as drivers:
-                for number, name in enumerate(planned):
+                for name in planned:
                     await self._recover(name, "its start", time.monotonic())
+                self.began = time.monotonic()
+                for number, name in enumerate(planned):
                     for caller in range(CALLERS):
                         load.start_soon(self._call, name, random.Random(f"{self._seed}/{number}/{caller}"), caller)
                 for name, faults in planned.items():

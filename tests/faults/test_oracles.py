@@ -66,14 +66,15 @@ def test_a_lost_update_is_seen() -> None:
     """A change that no update tells, one that the update of another would have to tell, and one that is told too late."""
     changes = [Changed("s", 1.0), Changed("s", 2.0)]
 
-    assert ["s changed at 2.000, which nobody was told"] == lost_updates(changes, [Updated("s", 2.1, exact=True)], 5.0)
-    assert ["s changed at 2.000, which nobody was told"] == lost_updates(changes, [Updated("s", 1.1, exact=False)], 5.0)
+    assert ["s changed at 2.000, which nobody was told"] == lost_updates(changes, [Updated("s", 2.1, exact=True)], 5.0, [])
+    assert ["s changed at 2.000, which nobody was told"] == lost_updates(changes, [Updated("s", 1.1, exact=False)], 5.0, [])
     assert ["s changed at 2.000, which was told 7.000 s later"] == lost_updates(
-        changes, [Updated("s", 1.1, exact=True), Updated("s", 9.0, exact=True)], 5.0
+        changes, [Updated("s", 1.1, exact=True), Updated("s", 9.0, exact=True)], 5.0, []
     )
-    assert 2 == len(lost_updates(changes, [Updated("other", 3.0, exact=False)], 5.0))
-    assert [] == lost_updates(changes, [Updated("s", 1.1, exact=True), Updated("s", 2.1, exact=True)], 5.0)
-    assert [] == lost_updates(changes, [Updated("s", 3.0, exact=False)], 5.0)
+    assert 2 == len(lost_updates(changes, [Updated("other", 3.0, exact=False)], 5.0, []))
+    assert [] == lost_updates(changes, [Updated("s", 1.1, exact=True), Updated("s", 2.1, exact=True)], 5.0, [])
+    assert [] == lost_updates(changes, [Updated("s", 3.0, exact=False)], 5.0, [])
+    assert [] == lost_updates(changes, [Updated("s", 9.0, exact=False)], 5.0, [Span(2.0, 6.0)])
 
 
 def test_a_server_that_does_not_recover_is_seen() -> None:

@@ -47,9 +47,10 @@ async def test_no_fault_is_more_than_a_fault(
     ledger = Ledger(folder / "ledger")
     before, began = descriptors(), time.monotonic()
     try:
-        for puppet in puppets:
-            if puppet.server.transport == "http":
-                await puppet.launch()
+        async with anyio.create_task_group() as launching:
+            for puppet in puppets:
+                if puppet.server.transport == "http":
+                    launching.start_soon(puppet.launch)
         # Until supervisors keep anything, it is only there beside them.
         async with STORES[store](folder), Supervisor() as supervisor:
             await supervisor.apply([puppet.spec(pace) for puppet in puppets])
@@ -67,7 +68,7 @@ async def test_no_fault_is_more_than_a_fault(
     calls, stalls, recoveries = ledger.all(Called), ledger.stalls(), ledger.all(Recovery)
     print(f"{store}, seed {seed}: {run.done.total()} faults in {took:.0f} s: {dict(run.done)}")
     print(f"{len(calls)} calls {dict(Counter(call.outcome for call in calls))}, {len(executed)} executed; ledger {ledger.path}")
-    changes = [change for puppet in puppets for change in puppet.changes() if change.at <= run.over]
+    changes = [change for puppet in puppets for change in puppet.changes() if run.began <= change.at <= run.over]
     updates = ledger.all(Updated)
     print(f"{len(changes)} changes, told by {dict(Counter('exact' if one.exact else 'maybe' for one in updates))}")
     print(f"stalls {sum(stall.end - stall.begin for stall in stalls):.1f} s; resident {run.resident}")
@@ -80,7 +81,7 @@ async def test_no_fault_is_more_than_a_fault(
         *untrue_outcomes(calls, set(executed)),
         *outlived_deadlines(calls, pace.slack, stalls),
         *false_states(ledger.all(Moved), [span for span in ledger.all(Span) if span.server], pace.noticed + pace.slack, stalls),
-        *lost_updates(changes, updates, pace.recovered + pace.slack),
+        *lost_updates(changes, updates, pace.recovered + pace.slack, stalls),
         *not_recovered(recoveries, pace.recovered + pace.slack, stalls),
         *left_over(marked, before, after),
     ]
