@@ -72,7 +72,7 @@ class Puppet:
         """Start an HTTP puppet, at the address it had; returns once it listens."""
         command = [*self._command, self.host, str(self._port)]
         with self._stderr.open("ab") as stderr:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
         with anyio.fail_after(LAUNCH_SECONDS):
             while not await self.order(do="ping"):
                 assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}"
@@ -83,7 +83,7 @@ class Puppet:
         """Kill an HTTP puppet, if it runs, and reap it."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
             self.process = None
 
     async def order(self, **words: Any) -> bool:

@@ -240,8 +240,7 @@ class Stdio(Faulty):
         pass
 
     async def serve(self):
-        reader = asyncio.StreamReader(limit=1 << 20)
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        reader = await stdin()
         tasks = set()
         while line := await reader.readline():
             task = asyncio.create_task(self.one(json.loads(line)))
@@ -265,7 +264,7 @@ class Http(Faulty):
         self.log.note("listening", port=self.server.sockets[0].getsockname()[1])
 
     async def serve(self):
-        await asyncio.Event().wait()
+        await (await stdin()).read()  # until whoever has started it is gone
 
     async def connected(self, reader, writer):
         self.connections.add(writer)
@@ -412,6 +411,12 @@ class Http(Faulty):
         self.sessions.clear()
         if not silent:
             self.order_cut("push", reset=False)
+
+
+async def stdin():
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
 
 
 def parse():
