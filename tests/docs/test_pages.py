@@ -16,6 +16,11 @@ from mcpvisor.daemon.gateway.pages import PAGE_ENTRIES, STALE_META_KEY
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.gateway.tokens import TOKEN_FILE
 from mcpvisor.daemon.health import LIVE_SECONDS
+from mcpvisor.daemon.state.database import EVENTS_PER_SERVER
+from mcpvisor.daemon.state.keeper import STATE_FILE
+from mcpvisor.daemon.state.kept import Limits
+from mcpvisor.daemon.state.store import CLOSE_SECONDS, OPEN_SECONDS
+from mcpvisor.daemon.state.writer import RETRY_MAX
 from mcpvisor.daemon.unix_socket import GROUP
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.process.stderr import LINES_PER_SECOND, RING_LINES
@@ -107,6 +112,20 @@ def test_the_numbers_of_the_gateway_are_those_of_the_code():
     assert f"one page up to {PAGE_ENTRIES:,} entries" in text
     assert f'"{STALE_META_KEY}": true' in text
     assert [] == [outcome.value for outcome in Outcome if f"| `{outcome.value}` |" not in text]
+
+
+def test_the_numbers_of_the_state_are_those_of_the_code():
+    """Sizes, times and names of the state store on the pages are the code's."""
+    text, limits = page("operations.md"), Limits()
+
+    assert f"at most {limits.journal_rows:,}, of at most {limits.journal_seconds / 86400:g} days" in text
+    assert f"It is at most {limits.total // 1024**2} MiB" in text
+    assert f"for up to {limits.absent_seconds / 86400:g} days" in text
+    assert f"`a write has taken over {limits.slow_write:g} s`" in text
+    assert f"the file is waited for {OPEN_SECONDS:g} s, at the end {CLOSE_SECONDS:g} s" in text
+    assert f"the newest {EVENTS_PER_SERVER} of each server" in text
+    assert f"/{STATE_FILE}`" in text
+    assert f"within {RETRY_MAX:g} s" in page("runbooks/McpvisorStateStoreDown.md")
 
 
 def test_the_commands_of_the_readme_are_targets_of_the_makefile():

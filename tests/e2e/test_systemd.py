@@ -317,6 +317,27 @@ def test_the_sockets_are_for_root_and_the_group(service: Callable[..., Service],
     assert [0, 0, 0, 1] == token
 
 
+def test_the_state_is_kept_and_is_its_owners(service: Callable[..., Service], machine: Machine) -> None:
+    """Under the unit's sandbox a `disable` outlives a restart; only root and the daemon's user see, or copy, the state."""
+    unit = service(puppet("one"))
+    unit.start()
+    unit.control.post("/v1/servers/one:disable")
+    assert 0 == unit.systemctl("restart")[0]
+    status = unit.control.get("/v1/status")
+    people = (None, "mcpvisor", "member", "stranger")
+    copies = [machine.try_run(CLI, "backup", f"/tmp/{user}.db", user=user).returncode for user in people]
+    left = machine.run("find", "/tmp", "-name", "*.db", "-printf", "%f %u %m\n").split("\n")
+    reads = [machine.try_run("test", "-r", "/var/lib/mcpvisor/state.db", user=user).returncode for user in people]
+    state = machine.run("find", "/var/lib/mcpvisor", "-name", "state.*", "-printf", "%U:%m\n").split()
+
+    assert (True, "disabled") == (status["state_store"]["up"], status["servers"][0]["state"])
+    assert [0, 0, 77, 77] == copies
+    assert ["", "None.db root 600", "mcpvisor.db mcpvisor 600"] == sorted(left)
+    assert [0, 0, 1, 1] == reads
+    assert 1 == len(set(state))
+    assert {"600"} == {one.partition(":")[2] for one in state}
+
+
 def test_a_server_gives_no_orders(service: Callable[..., Service]) -> None:
     """A server of the daemon is refused on the control socket, though it runs as the daemon's own user."""
     asks = (

@@ -252,6 +252,20 @@ def test_what_is_not_known_is_absent(scene):
     assert (None, None, 0.0) == (*before, scene.value("mcpvisor_state_store_up"))
 
 
+def test_the_state_store_is_up_or_down_as_its_events_say(scene):
+    """It is down from the event that it is degraded to the one that it has recovered."""
+    seen = []
+    for event in (
+        ev.StateStoreDegraded(at=1.0, reason="full"),
+        ev.StateStoreReplaced(at=1.5, reason="damaged", aside=""),
+        ev.StateStoreRecovered(at=2.0, seconds=1.0, lost=0),
+    ):
+        scene.recorder(event)
+        seen.append(scene.value("mcpvisor_state_store_up"))
+
+    assert [0.0, 0.0, 1.0] == seen
+
+
 def test_counting_a_call_is_cheap(scene):
     """A call costs its counting less than 50 microseconds, however many servers there are."""
     scene.fill(200)

@@ -30,6 +30,7 @@ from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
 from mcpvisor.daemon.reloading import DaemonReloading
+from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
@@ -73,11 +74,13 @@ class Daemon:
         self._notifier = Notifier(handover.notify_socket)
         self._handover = handover
         self._heartbeat = Heartbeat(recorder.loop_ticked)
+        self._keeper = Keeper(state.path)
         self._supervisor = Supervisor(
             observer=recorder,
             instance=state.instance,
             parallel_starts=self._settings.daemon.parallel_starts,
             subtree=subtree,
+            store=self._keeper.store,
         )
         self._subtree = subtree
         self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
@@ -106,6 +109,7 @@ class Daemon:
                 tasks.start_soon(self._heartbeat.run)
                 await tasks.start(self._take_signals)
                 async with AsyncExitStack() as parts:
+                    await parts.enter_async_context(self._keeper.kept(supervisor, self._recorder))
                     await self._run(parts, tasks, seen, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -174,6 +178,7 @@ class Daemon:
             facts,
             listen=settings.control.listen,
             instance=self._state.instance,
+            keeping=self._keeper,
         )
         await parts.enter_async_context(control)
         return gateway, addresses

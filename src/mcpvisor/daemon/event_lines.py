@@ -133,6 +133,11 @@ def _subscriptions_restored(event: ev.SubscriptionsRestored) -> Line:
     return "warning" if lost else "info", told, {"generation": event.generation, "counts": event.counts}
 
 
+def _store_replaced(event: ev.StateStoreReplaced) -> Line:
+    kept = f"; the former one is kept as {event.aside}" if event.aside else ""
+    return "error", f"a new state file is begun: {event.reason}{kept}", {"reason": event.reason, "aside": event.aside}
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -182,5 +187,16 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),
     ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),
     ev.OrphansSwept: lambda e: ("warning", f"{e.count} processes of a former run were found and ended", {"count": e.count}),
+    ev.StateStoreDegraded: lambda e: (
+        "error",
+        f"the state store is degraded, what is new is kept in memory only: {e.reason}",
+        {"reason": e.reason},
+    ),
+    ev.StateStoreRecovered: lambda e: (
+        "info",
+        f"the state store is written again, after {e.seconds:.0f} s; {e.lost} events are not in the journal",
+        {"lost": e.lost},
+    ),
+    ev.StateStoreReplaced: _store_replaced,
     ev.GuardianLost: lambda _: ("warning", "the guardian has ended; another one is started", {}),
 }

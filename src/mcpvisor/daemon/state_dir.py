@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -15,6 +16,7 @@ from mcpvisor.supervisor.errors import McpvisorError
 
 _LOCK: Final = "lock"
 _INSTANCE: Final = "instance"
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class StateDirUnusable(McpvisorError):
@@ -74,6 +76,19 @@ def _read(path: Path) -> str | None:
     return text if text.isalnum() and len(text) <= 64 else None
 
 
+def _overwritten(path: Path, text: str) -> bool:
+    """Write over what is there, for which a full disk has room: a start must not fail for the want of a few bytes."""
+    try:
+        path.with_suffix(".new").unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return os.pwrite(descriptor, f"{text}\n".encode("ascii"), 0) == len(text) + 1
+        finally:
+            os.close(descriptor)
+    except OSError:  # the first error is the one to tell of
+        return False
+
+
 def _write_whole(path: Path, text: str) -> None:
     beside = path.with_suffix(".new")
     try:
@@ -83,4 +98,6 @@ def _write_whole(path: Path, text: str) -> None:
             file.write(text + "\n")
         beside.replace(path)
     except OSError as error:
+        if error.errno in _NO_ROOM and _overwritten(path, text):
+            return
         raise StateDirUnusable(f"daemon.state_dir: {path} cannot be written ({error.strerror})") from error

@@ -60,6 +60,8 @@ class MetricsRecorder:
             self._of_server(event)
         elif isinstance(event, ev.OrphansSwept):
             self._families.daemon.orphans.inc(event.count)
+        elif isinstance(event, ev.StateStoreDegraded | ev.StateStoreRecovered):
+            self.state_store(up=isinstance(event, ev.StateStoreRecovered))
 
     def _of_server(self, event: ev.ServerEvent) -> None:
         if isinstance(event, ev.ServerAdded):

@@ -18,11 +18,11 @@ from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.log_level import WantedLevel
-from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.process.delegation import Subtree
+from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import CHANGED, Restorer
 from mcpvisor.supervisor.session import Lasting
@@ -30,6 +30,7 @@ from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_b
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.states import ADMITTING, BOUNDED, COMING, State
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.store import Store
 from mcpvisor.supervisor.subscriptions.standing import Wish
 from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
@@ -48,6 +49,7 @@ class Shared:
     starts: StartGate
     instance: str
     subtree: Subtree
+    store: Store
 
 
 class ServerActor:
@@ -65,7 +67,8 @@ class ServerActor:
             SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
         )
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
-        self._means = Means(opener=shared.opener, starts=shared.starts, era=EraMemory(), lasting=lasting, post=self._told)
+        self._recall = Recall(shared.store, spec, self.reporter.mask)
+        self._means = Means(opener=shared.opener, starts=shared.starts, era=self._recall.era, lasting=lasting, post=self._told)
         self._generations: dict[int, Generation] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
         self._woken = anyio.Event()
@@ -76,11 +79,16 @@ class ServerActor:
         """Set by the supervisor when `run` is over: nothing of the server is left."""
         self._since = time.time()
         self._wanted_by = BY_CONFIG
+        self._wanted_at: float | None = None
+        """When the operator gave the order that stands."""
         self._watchers: list[Callable[[], None]] = []
         self.reporter.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
         self.reporter.on_update = self.subscriptions.updated
         self.reporter.on_missed = self.subscriptions.missed
+        if self._recall.offer is not NOTHING:
+            self._restorer.offer = self._recall.offer
+            self.connection.recalled(self._recall.offer)
 
     @property
     def spec(self) -> ServerSpec:
@@ -117,12 +125,14 @@ class ServerActor:
         enabled_changed = spec.enabled != self.spec.enabled
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
+        self._recall.respecified(spec)
         for generation in self._generations.values():
             generation.respecified(spec)
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
         self._want_resources()
         if enabled_changed:
-            self._wanted_by = BY_CONFIG
+            self._wanted_by, self._wanted_at = BY_CONFIG, None
+            self._recall.no_order()
             self._want_by_spec()
         self.reporter.emit(
             events.ServerUpdated(at=time.time(), server=spec.name, change=change.change.value, fields=change.fields)
@@ -132,7 +142,8 @@ class ServerActor:
     def order(self, order: str, wanted: told.Wanted | None, who: str) -> None:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
-        self._wanted_by = f"{who} ({order})"
+        self._wanted_by, self._wanted_at = f"{who} ({order})", time.time()
+        self._recall.ordered(order, who)
         if wanted is None:
             self._handle(told.WantedSet(told.Wanted.RUNNING, f"restart ordered by {who}"))
             self._handle(told.RestartOrdered(f"restart ordered by {who}"))
@@ -149,7 +160,11 @@ class ServerActor:
         self._handle(told.WantedSet(told.Wanted.STOPPED, reason))
 
     def _want_by_spec(self) -> None:
-        if self.spec.enabled:
+        standing = self._recall.order
+        if standing is not None:
+            self._wanted_by, self._wanted_at = f"{standing.who} (disable)", standing.at
+            self._handle(told.WantedSet(standing.wanted, f"disable ordered by {standing.who}"))
+        elif self.spec.enabled:
             self._handle(told.WantedSet(told.Wanted.RUNNING, "wanted by its entry"))
         else:
             self._handle(told.WantedSet(told.Wanted.DISABLED, "disabled in its entry"))
@@ -200,6 +215,7 @@ class ServerActor:
                 self._connect_ended(self._lifecycle.generation, "start_timeout")
             case _:
                 pass
+        self._recall.keep()
         self._woken.set()
         self._tell_watchers()
 
@@ -231,6 +247,7 @@ class ServerActor:
 
     def _offered(self, offer: Offer) -> None:
         self.connection.offer = offer
+        self._recall.offered(offer)
         self._tell_watchers()
 
     def _list_noticed(self, method: str) -> bool:
@@ -302,6 +319,7 @@ class ServerActor:
             required=self.spec.required,
             wanted=cycle.wanted.value,
             wanted_by=BY_POLICY if cycle.is_done else self._wanted_by,
+            wanted_at=None if cycle.is_done else self._wanted_at,
             in_flight=connection.admission.running,
             queued=connection.admission.queued,
             tools=len(offer.tools),

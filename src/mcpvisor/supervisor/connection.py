@@ -92,6 +92,11 @@ class Connection:
         self._changed.set()
         self._changed = anyio.Event()
 
+    def recalled(self, offer: Offer) -> None:
+        """What the server offered last, before this daemon began: lists have it at once, and wait for no first try."""
+        self.offer, self.stale = offer, True
+        self.first_try.set()
+
     def carried_by(self, carrier: Carrier | None) -> None:
         """Requests go to this generation from now on; None while there is none."""
         self._carrier = carrier

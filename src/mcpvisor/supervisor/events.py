@@ -291,3 +291,26 @@ class OrphansSwept(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardianLost(Event):
     """The process that would end our servers after us has itself ended; another is being started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStoreDegraded(Event):
+    """What should outlive the daemon is kept in memory only; `reason` is for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStoreRecovered(Event):
+    """What should outlive the daemon reaches the disk again, after `seconds`; `lost` events never did."""
+
+    seconds: float
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateStoreReplaced(Event):
+    """A new state file was begun, for `reason`; the former one is at `aside`, which is empty where it was gone."""
+
+    reason: str
+    aside: str

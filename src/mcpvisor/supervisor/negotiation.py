@@ -34,7 +34,10 @@ class NegotiationFailed(McpvisorError):
 
 @dataclass(slots=True)
 class EraMemory:
-    """What is known of a server's era; outlives its generations. A verdict is only stored when the server gave it."""
+    """What is known of a server's era; outlives its generations. A verdict is only stored when the server gave it.
+
+    It is forgotten when it stops working: the server may have been replaced by another one of its name.
+    """
 
     verdict: Era | None = None
     skip_probe: bool = False
@@ -84,6 +87,11 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
             return await _legacy(session, memory)
         except sdk.UnsupportedVersion:
             memory.verdict = None  # the server has been updated: what was remembered stopped working
+        except MCPError as error:
+            failure = _failure_of(error)
+            if failure is not None and is_legacy_evidence(failure, stdio=stdio):  # it may be of the newer era by now
+                memory.verdict, memory.skip_probe = None, False  # the next generation asks again
+            raise
     probed = await _probe(session, wire, memory, stdio=stdio)
     if probed is not None:
         memory.verdict = Era.MODERN
@@ -110,6 +118,9 @@ async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio
         with anyio.move_on_after(silence):
             return await sdk.discover(session)
         memory.skip_probe = True  # should it stay silent now, the next process is not asked
+    except anyio.get_cancelled_exc_class():
+        memory.verdict = None  # what was remembered has stopped working: the next process is not waited for as long
+        raise
     except sdk.UnsupportedVersion:
         pass  # it answered, and offers older versions only
     except MCPError as error:
@@ -119,6 +130,8 @@ async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio
             raise NegotiationFailed(
                 "era_probe", "it ended when asked for its era; it is started again and not asked"
             ) from error
+        if error.code == REQUEST_TIMEOUT_CODE:
+            memory.verdict = None  # as for a cancellation
         if failure is None or not is_legacy_evidence(failure, stdio=stdio):
             raise
     return None

@@ -48,6 +48,11 @@ _NOT_HISTORY: Final = (
 """Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
 
 
+def is_kept(event: events.Event) -> bool:
+    """Whether an event belongs to the history of what happened, and is no mere sample or text."""
+    return not isinstance(event, _NOT_HISTORY)
+
+
 class Reporter:
     """Turns what wires, processes, probes and lists tell of one server into events."""
 
@@ -92,7 +97,7 @@ class Reporter:
 
     def emit(self, event: events.Event) -> None:
         """Keep an event for `explain` and hand it to everybody."""
-        if not isinstance(event, _NOT_HISTORY):
+        if is_kept(event):
             self.history.append(event)
         self._bus.emit(event)
 

@@ -90,8 +90,14 @@ class Restorer:
             server_info=handshake.server_info,
             instructions=handshake.instructions,
         )
+        kinds = self._offered_kinds(handshake)
+        gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(fresh, kind))
+        for kind in gone:  # a server that was replaced has lists no more that are still on show
+            fresh = _with_list(fresh, kind, ())
         self.offer = fresh
-        await self._read(self._offered_kinds(handshake), ask)
+        if gone:
+            self._watcher.offered(fresh, gone)
+        await self._read(kinds, ask)
         return self._lacking()
 
     async def follow(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:

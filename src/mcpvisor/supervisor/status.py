@@ -20,6 +20,8 @@ class ServerStatus:
     """`running`, `stopped` or `disabled`: the goal, beside the state."""
     wanted_by: str
     """Who set the goal: `config`, or the operator whose order stands."""
+    wanted_at: float | None = None
+    """When that operator gave the order; None where it was none."""
     era: str | None = None
     """`legacy` or `modern`; None before the first handshake."""
     protocol_version: str | None = None

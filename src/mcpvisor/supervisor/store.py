@@ -7,14 +7,12 @@ on its own account and keeps what it was given in memory, so that nothing here e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Era
-
-JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +25,8 @@ class Remembered:
     """Whether a process did not survive the question for its era: the next one is not asked."""
     only_sse: bool = False
     """Whether it knows only the old HTTP+SSE transport."""
-    discovered: JsonObject | None = None
-    """Its last answer to `server/discover`, raw; None in the older era."""
     offer: Offer | None = None
-    """What it offered last."""
+    """What it offered last, and what it said of itself: its answer to `server/discover` or `initialize`, in parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.store import MemoryStore, Store
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.opening import open_wire
 from mcpvisor.supervisor.usage import sample_usage
@@ -76,10 +77,12 @@ class Supervisor:
         opener: Opener = open_wire,
         guarded: bool = True,
         subtree: Subtree = NOT_TAKEN,
+        store: Store | None = None,
     ) -> None:
         """`guarded`: a guardian process ends all servers should this process be killed.
 
-        `subtree`: where servers get control groups of their own, as `take_subtree` returns it.
+        `subtree`: where servers get control groups of their own, as `take_subtree` returns it. `store`: what outlives the
+        process; without one it is kept in memory.
         """
         self.bus = EventBus()
         self.instance = instance or secrets.token_hex(8)
@@ -91,6 +94,7 @@ class Supervisor:
             starts=StartGate(parallel_starts),
             instance=self.instance,
             subtree=subtree,
+            store=store or MemoryStore(),
         )
         self._actors: dict[str, ServerActor] = {}
         self._invalid = InvalidEntries(self.bus)

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote, urlencode
 
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
@@ -20,6 +20,8 @@ ANSWER_SECONDS: Final = 5.0
 
 SILENCE_SECONDS: Final = 40.0
 """How long a stream may say nothing; the daemon says something every 15 s."""
+
+_PIECE: Final = 256 * 1024
 
 
 def find_socket(explicit: str | None) -> socket.socket:
@@ -72,6 +74,23 @@ class ControlClient:
             yield from _events(_lines(response))
         finally:
             connection.close()
+
+    def download(self, path: str, to: BinaryIO, *, timeout: float) -> None:
+        """Write what is at a path into a file, whole; `timeout` in seconds is for each part of it."""
+        connection, response = self._send("GET", path, None, timeout, "*/*")
+        try:
+            expected = int(response.headers.get("Content-Length", "-1"))
+            written = 0
+            while piece := response.read(_PIECE):
+                written += to.write(piece)
+        except TimeoutError as error:
+            raise CliError(Exit.NO_ANSWER, f"the daemon did not finish its answer to {path}") from error
+        except (HTTPException, ConnectionError) as error:
+            raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {path}: {error!r}") from error
+        finally:
+            connection.close()
+        if written != expected:
+            raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {path} after {written} bytes")
 
     def _value(self, method: str, target: str, body: Any, timeout: float) -> Any:
         connection, response = self._send(method, target, body, timeout, "application/json")

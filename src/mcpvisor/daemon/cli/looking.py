@@ -10,7 +10,19 @@ from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient, server_path
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.output import UNSEEN_WIDTH, clean, painted, say, say_json, say_json_line, shortened, table, tell, width
+from mcpvisor.daemon.cli.output import (
+    UNSEEN_WIDTH,
+    clean,
+    clean_line,
+    painted,
+    say,
+    say_json,
+    say_json_line,
+    shortened,
+    table,
+    tell,
+    width,
+)
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.control.explain_text import as_text, clock_time
 from mcpvisor.daemon.control.spans import seconds
@@ -70,6 +82,9 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
         lines += table(
             _HEADER, rows, limit, lambda column, cell, text: painted(text, cell) if column == _STATE_COLUMN else text
         )
+    store = status.get("state_store")
+    if store is not None and not store["up"]:
+        lines += ["", f"the state store is degraded, what is new is kept in memory only: {clean_line(store['reason'])}"]
     rejected = status["config"]["rejected"]
     if rejected:
         lines += ["", "rejected from the configuration (what was accepted before keeps running):"]

@@ -20,16 +20,18 @@ from mcpvisor.daemon.control.answers import (
     http_error_response,
     json_response,
 )
+from mcpvisor.daemon.control.backup import Backup
 from mcpvisor.daemon.control.calls import Calls
 from mcpvisor.daemon.control.evidence import Evidence, rejections_of, uri_conflicts
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.floods import StderrFloods
+from mcpvisor.daemon.control.keeping import Keeping
 from mcpvisor.daemon.control.probes import MissedProbes
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
-from mcpvisor.daemon.control.streams import follow_events, follow_stderr, known_events, selection
-from mcpvisor.daemon.control.views import change_view, event_view, facts_view, line_view, server_view, status_view
+from mcpvisor.daemon.control.streams import Past, follow_events, follow_stderr
+from mcpvisor.daemon.control.views import change_view, facts_view, line_view, server_view, status_view
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 
@@ -43,7 +45,11 @@ _RELOAD_SECONDS: Final = 60.0
 class Operations:
     """The routes that look at the daemon and give it orders."""
 
-    def __init__(self, supervisor: Supervisor, reloading: Reloading, facts: Facts, closing: anyio.Event) -> None:
+    def __init__(
+        self, supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event
+    ) -> None:
+        self._keeping = keeping
+        self._past = Past(supervisor, keeping)
         self._supervisor = supervisor
         self._reloading = reloading
         self._facts = facts
@@ -60,7 +66,13 @@ class Operations:
     async def status(self, request: Request) -> Response:
         """GET /v1/status?wait=SECONDS: all servers; with `wait`, not before they are as wanted or the time is over."""
         await self._until_healthy(number_asked(request.query_params, "wait", 0, 86400), request.query_params.get("server"))
-        view = status_view(self._supervisor.statuses(), self._reloading.last_config(), self._facts, time.time())
+        view = status_view(
+            self._supervisor.statuses(),
+            self._reloading.last_config(),
+            self._facts,
+            time.time(),
+            self._keeping.state_store(),
+        )
         return json_response(view)
 
     async def explain(self, request: Request) -> Response:
@@ -72,6 +84,7 @@ class Operations:
             status=status,
             spec=spec,
             history=supervisor.history(name),
+            earlier=self._keeping.past(name),
             stderr=supervisor.stderr_lines(name, _STDERR_LINES),
             stderr_dropped=self._floods.dropped(name),
             missed=self._probes.of(name),
@@ -108,12 +121,12 @@ class Operations:
         query = request.query_params
         if (server := query.get("server")) is not None:
             self._supervisor.status(server)
-        wanted = selection(server, query.get("kind"))
+        kind = query.get("kind")
         if "follow" in query and not flag_asked(query, "follow"):
-            known = known_events(self._supervisor, wanted, number_asked(query, "backlog", _STDERR_LINES, _MOST_LINES))
-            return json_response({"events": [event_view(event) for event in known]})
+            newest = number_asked(query, "backlog", _STDERR_LINES, _MOST_LINES)
+            return json_response({"events": self._past.events(server, kind, newest)})
         backlog = number_asked(query, "backlog", 0, _MOST_LINES)
-        return StreamResponse(follow_events(self._supervisor, wanted, backlog), self._closing)
+        return StreamResponse(follow_events(self._past, server, kind, backlog), self._closing)
 
     async def reload(self, request: Request) -> Response:
         """POST /v1/reload {"wait", "timeout"}: read the configuration again and say what came of it."""
@@ -154,9 +167,9 @@ class Operations:
         return all(status.is_healthy for status in statuses)
 
 
-def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, closing: anyio.Event) -> Starlette:
+def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event) -> Starlette:
     """The control API as an ASGI app; `closing` ends its streams."""
-    operations = Operations(supervisor, reloading, facts, closing)
+    operations = Operations(supervisor, reloading, facts, keeping, closing)
     calls = Calls(supervisor, closing)
     return Starlette(
         routes=[
@@ -165,6 +178,7 @@ def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, closin
             Route("/v1/reload", operations.reload, methods=["POST"]),
             Route("/v1/plan", operations.plan, methods=["POST"]),
             Route("/v1/events", operations.events, methods=["GET"]),
+            Route("/v1/backup", Backup(keeping).backup, methods=["GET"]),
             Route("/v1/offers", calls.offers, methods=["GET"]),
             Route("/v1/servers/{server}:{order}", operations.order, methods=["POST"]),
             Route("/v1/servers/{server}/logs", operations.logs, methods=["GET"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mcpvisor.daemon.control.reloading import Rejection
 from mcpvisor.supervisor.events import (
@@ -37,6 +38,8 @@ class Evidence:
     spec: ServerSpec | None
     """None where the entry is not valid as it is written."""
     history: Sequence[Event] = ()
+    earlier: Sequence[Mapping[str, Any]] = ()
+    """Events of former runs of the daemon, as they are shown; they are no signs of what is wrong now."""
     stderr: Sequence[StderrLine] = ()
     stderr_dropped: int = 0
     """Lines of stderr that were over the rate."""

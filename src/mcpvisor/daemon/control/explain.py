@@ -43,7 +43,7 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
         "remedy": remedy_for(evidence, signs),
         "cause": signs.cause,
         "last_exit": status.last_exit,
-        "events": [event_view(event) for event in evidence.history[-EVENTS_SHOWN:]],
+        "events": [*evidence.earlier, *map(event_view, evidence.history)][-EVENTS_SHOWN:],
         "stderr": [line_view(line) for line in evidence.stderr],
         "stderr_dropped": evidence.stderr_dropped,
         "stdout_noise": signs.noise,

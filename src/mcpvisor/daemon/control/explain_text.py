@@ -42,6 +42,8 @@ _PLAIN_FIELDS: Final = (
     "excerpt",
     "uri",
     "state",
+    "aside",
+    "lost",
 )
 """The fields of events that say something in one line, in the order in which they are shown."""
 
@@ -108,7 +110,8 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     server = explanation["server"]
     since = f"{clock(explanation['since'])} ({seconds(explanation['now'] - explanation['since'])} ago)"
     yield _fact("state", f"{explanation['state']} since {since}")
-    yield _fact("wanted", f"{explanation['wanted']} (by {explanation['wanted_by']})")
+    ordered = f", {clock(server['wanted_at'])}" if server.get("wanted_at") else ""
+    yield _fact("wanted", f"{explanation['wanted']} (by {explanation['wanted_by']}{ordered})")
     spoken = ", ".join(str(one) for one in (server["era"], server["protocol_version"], server["implementation"]) if one)
     yield _fact("speaks", f"{server['transport']}{': ' + spoken if spoken else ''}")
     if server["pid"] is not None:

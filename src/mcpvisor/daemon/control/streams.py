@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from mcpvisor.daemon.control.answers import Emit, Producer
+from mcpvisor.daemon.control.keeping import JsonObject, Keeping
 from mcpvisor.daemon.control.views import event_kind, event_view, line_view
 from mcpvisor.supervisor.bus import EventBus, Subscription, Wanted
 from mcpvisor.supervisor.events import Event, ServerEvent, ServerRemoved, StderrWritten
@@ -30,12 +32,23 @@ def selection(server: str | None, kind: str | None) -> Wanted:
     return accepts
 
 
-def known_events(supervisor: Supervisor, wanted: Wanted, newest: int) -> list[Event]:
-    """The newest events that are still known and wanted, over all servers, oldest first."""
-    if newest == 0:
-        return []
-    events = [event for name in supervisor.names() for event in supervisor.history(name) if wanted(event)]
-    return sorted(events, key=lambda event: event.at)[-newest:]
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where the events of the past are: in the histories of the servers, and in what is kept besides them."""
+
+    supervisor: Supervisor
+    keeping: Keeping
+
+    def events(self, server: str | None, kind: str | None, newest: int) -> list[JsonObject]:
+        """The newest of one server, of one kind, of both or of any, oldest first."""
+        if newest == 0:
+            return []
+        wanted = selection(server, kind)
+        histories = (event for name in self.supervisor.names() for event in self.supervisor.history(name))
+        found: list[tuple[float, Event | JsonObject]] = [(event.at, event) for event in histories if wanted(event)]
+        found += [(float(view["at"]), view) for view in self.keeping.past(server) if kind in (None, view["kind"])]
+        found.sort(key=lambda one: one[0])
+        return [one if isinstance(one, dict) else event_view(one) for _, one in found[-newest:]]
 
 
 def following(bus: EventBus, wanted: Wanted) -> Subscription:
@@ -43,13 +56,14 @@ def following(bus: EventBus, wanted: Wanted) -> Subscription:
     return bus.subscribe(QUEUE, wanted, weigh=lambda event: len(encode(event_view(event))), weight=QUEUE_BYTES)
 
 
-def follow_events(supervisor: Supervisor, wanted: Wanted, backlog: int) -> Producer:
+def follow_events(past: Past, server: str | None, kind: str | None, backlog: int) -> Producer:
     """First the newest known events, then each as it happens."""
 
     async def produce(emit: Emit) -> None:
-        with following(supervisor.bus, wanted) as events:  # before the backlog is read, so that nothing falls between
-            for event in known_events(supervisor, wanted, backlog):
-                await emit("event", event_view(event))
+        # Before the backlog is read, so that nothing falls between.
+        with following(past.supervisor.bus, selection(server, kind)) as events:
+            for view in past.events(server, kind, backlog):
+                await emit("event", view)
             lost = 0
             async for event in events:
                 if events.dropped > lost:

@@ -42,6 +42,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "healthy": status.is_healthy,
         "wanted": status.wanted,
         "wanted_by": status.wanted_by,
+        "wanted_at": status.wanted_at,
         "protocol_version": status.protocol_version,
         "implementation": status.implementation,
         "generation": status.generation,
@@ -61,7 +62,9 @@ def server_view(status: ServerStatus) -> JsonObject:
     }
 
 
-def status_view(statuses: Sequence[ServerStatus], config: ConfigState, facts: Facts, now: float) -> JsonObject:
+def status_view(
+    statuses: Sequence[ServerStatus], config: ConfigState, facts: Facts, now: float, state_store: JsonObject | None = None
+) -> JsonObject:
     """What `status --json` prints; `now` is the daemon's clock, in seconds since the epoch."""
     return {
         "ready": sum(status.state is State.READY for status in statuses),
@@ -72,6 +75,7 @@ def status_view(statuses: Sequence[ServerStatus], config: ConfigState, facts: Fa
         "healthy": all(status.is_healthy for status in statuses),
         "now": now,
         "daemon": facts_view(facts),
+        "state_store": state_store,
     }
 
 

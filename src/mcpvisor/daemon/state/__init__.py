@@ -1,0 +1,1 @@
+"""The state store: what outlives the daemon, in one SQLite file that a thread of its own writes."""

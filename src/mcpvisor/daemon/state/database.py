@@ -1,0 +1,228 @@
+"""Owns one open state file: what is read from it at the start, and how changes and events come into it. For one thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mcpvisor.daemon.state.faults import FaultKind, StoreFault, fault_of
+from mcpvisor.daemon.state.kept import Limits, PastEvent
+from mcpvisor.daemon.state.pending import Batch
+from mcpvisor.daemon.state.tables import TABLES, Row, Table
+from mcpvisor.supervisor.transports.codec import decode, encode
+
+_log = logging.getLogger(__name__)
+
+EVENTS_PER_SERVER: Final = 100
+"""Events of earlier runs that are read back, of each server."""
+
+_EVENT_BYTES: Final = 1024 * 1024
+JOURNAL: Final = ("journal", ("id", "at", "server", "kind", "event"))
+"""The table of events, and its columns."""
+
+_ADD_EVENT: Final = "INSERT INTO journal (at, server, kind, event) VALUES (?, ?, ?, ?)"
+_NEWEST_EVENTS: Final = """
+    SELECT at, server, kind, event
+    FROM (SELECT *, row_number() OVER (PARTITION BY server ORDER BY id DESC) AS nth FROM journal)
+    WHERE nth <= ? ORDER BY id
+"""
+_FREED_PAGES: Final = 4096
+"""Pages that are given back to the file system at a time."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a state file holds; `unread` are rows that could not be understood, and are left where they are."""
+
+    values: dict[Table, dict[str, Any]] = field(default_factory=dict[Table, dict[str, Any]])
+    events: list[PastEvent] = field(default_factory=list[PastEvent])
+    unread: int = 0
+
+
+class Database:
+    """An open state file of the present form. Every method raises StoreFault where it cannot do its work."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, limits: Limits, *, is_fresh: bool) -> None:
+        self.is_fresh = is_fresh
+        """Whether it held nothing when it was opened."""
+        self._connection = connection
+        self._path = path
+        self._limits = limits
+        self._reserve = reserve_of(path)
+        self._inode = path.stat().st_ino
+        with self._mapped():
+            size = int(self._connection.execute("PRAGMA page_size").fetchone()[0])
+        self._pages = limits.total // size
+        self._reserved_pages = limits.reserve // size
+        self._limit(self._pages - self._reserved_pages)
+        self._keep_reserve()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file is still the one at its path: whoever removed it, or put another there, is to be noticed."""
+        try:
+            return self._path.stat().st_ino == self._inode
+        except OSError:
+            return False
+
+    @property
+    def is_at_cap(self) -> bool:
+        """Whether it is the limit of ours that leaves no room, and not the disk."""
+        with self._mapped():
+            used = self._connection.execute("PRAGMA page_count").fetchone()[0]
+            free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
+        return bool(used - free >= self._pages - 2 * self._reserved_pages)
+
+    # Reading
+
+    def load(self) -> Loaded:
+        """Everything that is kept in memory too."""
+        with self._mapped():
+            return load(self._connection)
+
+    # Writing
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch; what has reached the disk is taken out of it, also when the rest fails."""
+        self._guard_log()
+        durable = {table: changes for table, changes in batch.changes.items() if table.durable}
+        if durable or batch.events:
+            with self._transaction("FULL"):
+                self._write_changes(durable)
+                self._connection.executemany(_ADD_EVENT, _event_rows(batch.events))
+        batch.events.clear()
+        for table in durable:
+            del batch.changes[table]
+        for table in [table for table in TABLES if table in batch.changes]:
+            with self._transaction("NORMAL"):
+                self._write_changes({table: batch.changes[table]})
+            del batch.changes[table]
+
+    def _write_changes(self, changes: Mapping[Table, Mapping[str, Any]]) -> None:
+        for table, values in changes.items():
+            self._connection.executemany(table.delete, [(key,) for key, value in values.items() if value is None])
+            self._connection.executemany(table.upsert, _rows(table, values))
+
+    def _guard_log(self) -> None:
+        """Do not let the write-ahead log grow for ever while another program reads, and never ends."""
+        log = self._path.with_name(self._path.name + "-wal")
+        with suppress(FileNotFoundError):
+            if log.stat().st_size <= self._limits.log:
+                return
+            with self._mapped():
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if log.stat().st_size > self._limits.log:
+                reason = f"{self._path}: another program reads it and does not end, so that its log cannot be taken in"
+                raise StoreFault(FaultKind.LOCKED, reason)
+
+    def tidy(self, now: float) -> None:
+        """Keep the journal within its rows and its age; `now` in wall-clock seconds. Give free pages back."""
+        with self._transaction("NORMAL"):
+            self._connection.execute("DELETE FROM journal WHERE at < ?", (now - self._limits.journal_seconds,))
+            newest = self._connection.execute("SELECT max(id) FROM journal").fetchone()[0] or 0
+            self._connection.execute("DELETE FROM journal WHERE id <= ?", (newest - self._limits.journal_rows,))
+        with self._mapped():
+            self._connection.execute(f"PRAGMA incremental_vacuum({_FREED_PAGES})").fetchall()
+        self._keep_reserve()
+
+    def make_room(self) -> None:
+        """Delete the older half of the journal, by means of what was held in reserve."""
+        self._reserve.unlink(missing_ok=True)
+        with suppress(sqlite3.Error):  # what can be taken in from the log makes room in it; the rest is tried all the same
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._limit(self._pages)
+        try:
+            with self._transaction("NORMAL"):
+                first, last = self._connection.execute("SELECT min(id), max(id) FROM journal").fetchone()
+                if first is not None:
+                    self._connection.execute("DELETE FROM journal WHERE id <= ?", ((first + last) // 2,))
+        finally:
+            self._limit(self._pages - self._reserved_pages)
+
+    def _limit(self, pages: int) -> None:
+        with self._mapped():
+            self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+    def _keep_reserve(self) -> None:
+        """Hold some room on the disk. Where there is none now, it is tried again at the next tidying."""
+        with suppress(OSError):
+            descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, self._limits.reserve)
+            except OSError:
+                self._reserve.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Take the log in, and let go of the file."""
+        with self._mapped():
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self, synchronous: str) -> Generator[None]:
+        with self._mapped():
+            self._connection.execute(f"PRAGMA synchronous = {synchronous}")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite has rolled back by itself where the disk failed
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _mapped(self) -> Generator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise fault_of(error, self._path) from error
+
+
+def reserve_of(path: Path) -> Path:
+    """The file that holds room on the disk for a state file."""
+    return path.with_suffix(".reserve")
+
+
+def load(connection: sqlite3.Connection) -> Loaded:
+    """Everything in a state file that is kept in memory too; tables that it does not have yet are empty."""
+    loaded = Loaded()
+    held = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for table in TABLES:
+        values = loaded.values[table] = {}
+        for row in connection.execute(table.select) if table.name in held else ():
+            try:
+                values[row[0]] = table.from_row(row)
+            except (ValueError, TypeError, KeyError):
+                loaded.unread += 1
+    for at, server, kind, data in connection.execute(_NEWEST_EVENTS, (EVENTS_PER_SERVER,)) if "journal" in held else ():
+        try:
+            loaded.events.append(PastEvent(at=at, server=server, kind=kind, view=decode(data, max_bytes=_EVENT_BYTES)))
+        except (ValueError, TypeError):
+            loaded.unread += 1
+    return loaded
+
+
+def _rows(table: Table, values: Mapping[str, Any]) -> Iterable[Row]:
+    for key, value in values.items():
+        if value is None:
+            continue
+        try:
+            yield table.to_row(key, value)
+        except (ValueError, TypeError):  # a value that JSON cannot say, from a server; all others are kept
+            _log.exception("the state store cannot keep %s of %s", table.name, key)
+
+
+def _event_rows(events: Iterable[PastEvent]) -> Iterable[Row]:
+    for event in events:
+        try:
+            yield (event.at, event.server, event.kind, encode(event.view))
+        except (ValueError, TypeError):
+            _log.exception("the state store cannot keep an event %s of %s", event.kind, event.server)

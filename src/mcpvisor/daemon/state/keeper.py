@@ -1,0 +1,143 @@
+"""Owns the state store's place in the daemon: events into its journal, its health into events, and what the control asks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import anyio
+import anyio.to_thread
+
+from mcpvisor.daemon.control.keeping import NoCopy
+from mcpvisor.daemon.control.views import event_kind, event_view
+from mcpvisor.daemon.state.faults import StoreFault
+from mcpvisor.daemon.state.kept import PastEvent, StoreHealth
+from mcpvisor.daemon.state.opening import copy_of
+from mcpvisor.daemon.state.store import StateStore
+from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.events import (
+    Event,
+    ServerEvent,
+    StateStoreDegraded,
+    StateStoreRecovered,
+    StateStoreReplaced,
+)
+from mcpvisor.supervisor.reporting import is_kept
+from mcpvisor.supervisor.supervisor import Supervisor
+
+JsonObject = dict[str, Any]
+
+STATE_FILE: Final = "state.db"
+TIDY_SECONDS: Final = 3600.0
+DAEMON_EVENTS: Final = 100
+"""Events of the daemon itself that are shown of this run."""
+
+_COPIES: Final = "state.copy-*"
+
+
+class Keeper:
+    """The state store of a running daemon; see `control.keeping.Keeping`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = StateStore(folder / STATE_FILE)
+        self._own: deque[JsonObject] = deque(maxlen=DAEMON_EVENTS)
+        self._marked_of: list[PastEvent] = []
+        self._marked: list[JsonObject] = []
+        """What is shown of the events of earlier runs."""
+        self._down_since: float | None = None
+        self._lost = 0
+
+    @asynccontextmanager
+    async def kept(self, supervisor: Supervisor, recorder: MetricsRecorder) -> AsyncGenerator[None]:
+        """Keep what the supervisor tells, for as long as the context lasts; how the store is then goes by its events."""
+        store, bus = self.store, supervisor.bus
+        bus.attach(self._note)
+        store.on_health = partial(self._health_changed, supervisor)
+        store.on_emptied = partial(self._emptied, supervisor)
+        await store.open()
+        recorder.state_store(up=store.health.up)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.watch)
+            tasks.start_soon(self._tidy, supervisor)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+                await store.close()
+                bus.detach(self._note)
+
+    async def _tidy(self, supervisor: Supervisor) -> None:
+        while True:
+            await anyio.sleep(TIDY_SECONDS)
+            self.store.configured([status.name for status in supervisor.statuses()], time.time())
+
+    # The journal
+
+    def _note(self, event: Event) -> None:
+        if is_kept(event):
+            past = _past(event)
+            self.store.note(past)
+            if not isinstance(event, ServerEvent):
+                self._own.append(past.view)
+
+    def _emptied(self, supervisor: Supervisor, aside: Path | None, reason: str) -> None:
+        told = [_past(event) for name in supervisor.names() for event in supervisor.history(name)]
+        self.store.rewrite([*self.store.past, *sorted(told, key=lambda event: event.at)])
+        supervisor.bus.emit(StateStoreReplaced(at=time.time(), reason=reason, aside=str(aside or "")))
+
+    def _health_changed(self, supervisor: Supervisor, now: StoreHealth) -> None:
+        at = time.time()
+        if not now.up:
+            self._down_since = self._down_since or at
+            supervisor.bus.emit(StateStoreDegraded(at=at, reason=now.reason))
+        elif self._down_since is not None:
+            lost, self._lost = self.store.lost_events - self._lost, self.store.lost_events
+            supervisor.bus.emit(StateStoreRecovered(at=at, seconds=at - self._down_since, lost=lost))
+            self._down_since = None
+
+    # See `control.keeping.Keeping`
+
+    def state_store(self) -> JsonObject:
+        """See `Keeping`."""
+        health = self.store.health
+        return {"up": health.up, "reason": health.reason, "since": health.since, "path": str(self.store.path)}
+
+    def past(self, server: str | None = None) -> list[JsonObject]:
+        """See `Keeping`."""
+        if self._marked_of is not self.store.past:  # it comes late where the file could not be read at once
+            self._marked_of = self.store.past
+            self._marked = [{**event.view, "earlier": True} for event in self._marked_of]
+        if server is None:
+            return [*self._marked, *self._own]
+        return [view for view in self._marked if view.get("server") == server]
+
+    async def copy(self) -> BinaryIO:
+        """See `Keeping`."""
+        if not self.store.health.up or not await self.store.flush():
+            raise NoCopy(f"the state store is degraded: {self.store.health.reason}")
+        try:
+            return await anyio.to_thread.run_sync(_copied, self.store.path)
+        except StoreFault as fault:
+            raise NoCopy(f"no copy can be made: {fault.reason}") from fault
+
+
+def _past(event: Event) -> PastEvent:
+    server = event.server if isinstance(event, ServerEvent) else ""
+    return PastEvent(at=event.at, server=server, kind=event_kind(event), view=event_view(event))
+
+
+def _copied(path: Path) -> BinaryIO:
+    """The copy as an open file without a name. Raises StoreFault."""
+    for left in path.parent.glob(_COPIES):  # of a daemon that was killed at it
+        left.unlink(missing_ok=True)
+    to = path.with_name(_COPIES.replace("*", os.urandom(8).hex()))
+    copy_of(path, to)
+    file = to.open("rb")
+    to.unlink()
+    return file

@@ -1,0 +1,126 @@
+"""Owns how values become rows of the state file, and rows values again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer
+from mcpvisor.supervisor.lifecycle_messages import Wanted
+from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.spec import Era
+from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
+from mcpvisor.supervisor.transports.codec import decode, encode
+
+Row = tuple[Any, ...]
+
+_MAX_BLOB: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of values by key; the first column is the key. `durable`: a row is flushed to the disk when it is written."""
+
+    name: str
+    columns: tuple[str, ...]
+    to_row: Callable[[str, Any], Row]
+    from_row: Callable[[Row], Any]
+    """Raises ValueError, TypeError or KeyError for a row that is none of ours."""
+    durable: bool
+
+    @property
+    def upsert(self) -> str:
+        """Write a row; columns that only a newer program knows keep their values."""
+        others = ", ".join(f"{column} = excluded.{column}" for column in self.columns[1:])
+        marks = ", ".join("?" for _ in self.columns)
+        listed = ", ".join(self.columns)
+        return f"INSERT INTO {self.name} ({listed}) VALUES ({marks}) ON CONFLICT ({self.columns[0]}) DO UPDATE SET {others}"  # noqa: S608 # names of ours
+
+    @property
+    def delete(self) -> str:
+        """Delete the row of a key."""
+        return f"DELETE FROM {self.name} WHERE {self.columns[0]} = ?"  # noqa: S608 # names of ours
+
+    @property
+    def select(self) -> str:
+        """Every row."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name}"  # noqa: S608 # names of ours
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    value = decode(data, max_bytes=_MAX_BLOB)
+    if not isinstance(value, dict):
+        raise TypeError("no JSON object")
+    return value
+
+
+def _offer_from(data: bytes | None) -> Offer | None:
+    if data is None:
+        return None
+    kept = _object(data)
+    known: dict[str, Any] = {field.name: kept[field.name] for field in fields(Offer) if field.name in kept}
+    lists: dict[str, Any] = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+    return Offer(**{**known, **lists})
+
+
+def _server_row(name: str, known: KnownServer) -> Row:
+    what = known.what
+    era = what.era.value if what.era is not None else None
+    offer = encode({field.name: getattr(what.offer, field.name) for field in fields(Offer)}) if what.offer is not None else None
+    return (name, known.target, era, int(what.skip_probe), int(what.only_sse), offer, known.seen_at)
+
+
+def _server_from(row: Row) -> KnownServer:
+    _, target, era, skip_probe, only_sse, offer, seen_at = row
+    what = Remembered(
+        era=Era(era) if era is not None else None,
+        skip_probe=bool(skip_probe),
+        only_sse=bool(only_sse),
+        offer=_offer_from(offer),
+    )
+    return KnownServer(target=target, what=what, seen_at=seen_at)
+
+
+def _order_row(server: str, known: KnownOrder) -> Row:
+    order = known.order
+    return (server, order.wanted.value, order.who, order.at, known.seen_at)
+
+
+def _order_from(row: Row) -> KnownOrder:
+    _, wanted, who, at, seen_at = row
+    return KnownOrder(order=StandingOrder(wanted=Wanted(wanted), who=who, at=at), seen_at=seen_at)
+
+
+def _token_row(key: str, token: KeptToken) -> Row:
+    return (key, token.value.reveal(), token.expires_at)
+
+
+def _token_from(row: Row) -> KeptToken:
+    return KeptToken(value=Secret(row[1]), expires_at=row[2])
+
+
+def _session_row(_: str, session: KeptSession) -> Row:
+    return (session.id_hash, session.principal, session.view, encode(session.opened_with), session.used_at)
+
+
+def _session_from(row: Row) -> KeptSession:
+    id_hash, principal, view, opened_with, used_at = row
+    return KeptSession(id_hash=id_hash, principal=principal, view=view, opened_with=_object(opened_with), used_at=used_at)
+
+
+SERVERS: Final = Table(
+    "servers",
+    ("name", "target", "era", "skip_probe", "only_sse", "offer", "seen_at"),
+    _server_row,
+    _server_from,
+    durable=False,
+)
+ORDERS: Final = Table("orders", ("server", "wanted", "who", "at", "seen_at"), _order_row, _order_from, durable=True)
+TOKENS: Final = Table("tokens", ("key", "value", "expires_at"), _token_row, _token_from, durable=True)
+SESSIONS: Final = Table(
+    "sessions", ("id_hash", "principal", "view", "opened_with", "used_at"), _session_row, _session_from, durable=False
+)
+TABLES: Final = (TOKENS, ORDERS, SESSIONS, SERVERS)
+"""In the order in which they are written: what is missed most comes first, should there be no room for all."""

@@ -1,0 +1,91 @@
+"""Owns what outlives the sessions, and the daemon, of one server: what its store knows at the start, and what is new since."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from mcpvisor.supervisor.lifecycle_messages import Wanted
+from mcpvisor.supervisor.masking import Mask
+from mcpvisor.supervisor.negotiation import EraMemory
+from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.supervisor.spec import Era, ServerSpec
+from mcpvisor.supervisor.store import Remembered, StandingOrder, Store
+from mcpvisor.supervisor.target import target_digest
+
+_NOTHING_KNOWN: Final = Remembered()
+_PARTS: Final = tuple(part.name for part in fields(Offer))
+
+
+class Recall:
+    """The memory of one server, over generations and runs of the daemon."""
+
+    def __init__(self, store: Store, spec: ServerSpec, mask: Mask) -> None:
+        self._store = store
+        self._mask = mask
+        self._name = spec.name
+        self._target = target_digest(spec)
+        self._known = store.recall(self._name, self._target) or _NOTHING_KNOWN
+        known = self._known
+        self.era = EraMemory(verdict=known.era, skip_probe=known.skip_probe, only_sse=known.only_sse)
+        """What negotiations read and write."""
+        self.offer: Offer = known.offer or NOTHING
+        """What the server offered last, without what it may have put there of its secrets."""
+        self._told: Offer = self.offer
+        """The same as the server said it."""
+
+    def offered(self, offer: Offer) -> None:
+        """What the server offers now."""
+        former, self._told = self._told, offer
+        changed = [name for name in _PARTS if getattr(offer, name) is not getattr(former, name)]
+        masked: dict[str, Any] = {name: self._masked(getattr(offer, name)) for name in changed}
+        self.offer = replace(self.offer, **masked)
+        self.keep()
+
+    def _masked(self, part: Any) -> Any:
+        value = self._mask.value(part)
+        return tuple(value) if isinstance(value, list) else value
+
+    def respecified(self, spec: ServerSpec) -> None:
+        """A new spec may lead to another server, of which nothing is known yet."""
+        target = target_digest(spec)
+        if target != self._target:
+            self._target = target
+            self.era.verdict, self.era.skip_probe, self.era.only_sse = None, False, False
+            self.offer = self._told = NOTHING
+            self._keep()
+
+    def keep(self) -> None:
+        """Hand over what has changed; costs next to nothing where nothing has."""
+        if self._now() != self._known:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._known = self._now()
+        self._store.remember(self._name, self._target, self._known)
+
+    def _now(self) -> Remembered:
+        era = self.era
+        verdict = era.verdict if era.verdict in (Era.LEGACY, Era.MODERN) else None
+        offer = None if self.offer == NOTHING else self.offer
+        return Remembered(era=verdict, skip_probe=era.skip_probe, only_sse=era.only_sse, offer=offer)
+
+    # Orders
+
+    @property
+    def order(self) -> StandingOrder | None:
+        """The order of an operator that stands, whoever ran the daemon then."""
+        return self._store.standing_order(self._name)
+
+    def ordered(self, order: str, who: str) -> None:
+        """A disable stands until an enable ends it; a stop, a start and a restart are for this run of the daemon."""
+        if order == "disable":
+            self._store.keep_order(self._name, StandingOrder(wanted=Wanted.DISABLED, who=who, at=time.time()))
+        elif order == "enable":
+            self.no_order()
+
+    def no_order(self) -> None:
+        """Nothing that an operator has ordered stands any more."""
+        if self.order is not None:
+            self._store.keep_order(self._name, None)

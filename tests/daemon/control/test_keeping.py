@@ -1,0 +1,119 @@
+"""What the control API says of the state store, and to whom it gives a copy."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, BinaryIO
+
+import pytest
+from starlette.requests import Request
+
+from mcpvisor.daemon.control.answers import ApiError
+from mcpvisor.daemon.control.backup import Backup
+from mcpvisor.daemon.control.keeping import NoCopy
+from mcpvisor.supervisor.events import ProbeMissed
+
+pytestmark = pytest.mark.anyio
+
+STORE = {
+    "up": False,
+    "reason": "/var/lib/x/state.db: there is no room left for it",
+    "since": 5.0,
+    "path": "/var/lib/x/state.db",
+}
+EARLIER = {"kind": "process_ended", "at": 1.0, "server": "good", "exit_code": 2, "earlier": True}
+OF_ANOTHER = {"kind": "process_ended", "at": 2.0, "server": "gone", "exit_code": 3, "earlier": True}
+OWN = {"kind": "guardian_lost", "at": 3.0}
+
+
+class Kept:
+    """A store that says what a test wants."""
+
+    def __init__(self, copy: bytes | None = None) -> None:
+        self._copy = copy
+
+    def state_store(self) -> dict[str, Any]:
+        return STORE
+
+    def past(self, server: str | None = None) -> list[dict[str, Any]]:
+        return [one for one in (EARLIER, OF_ANOTHER, OWN) if server in (None, one.get("server"))]
+
+    async def copy(self) -> BinaryIO:
+        if self._copy is None:
+            raise NoCopy("the state store is degraded: why")
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - who asked for it closes it
+        file.write(self._copy)
+        file.seek(0)
+        return file
+
+
+def request(who: str) -> Request:
+    return Request({"type": "http", "method": "GET", "path": "/v1/backup", "headers": [], "client": (who, 1)})
+
+
+async def test_the_status_says_how_the_store_is(api):
+    """`state_store` has what an operator needs; without a store it is null."""
+    async with api.served(keeping=Kept()), api.client() as client:
+        status = (await client.get("/v1/status")).json()
+    assert STORE == status["state_store"]
+    async with api.served(), api.client() as client:
+        assert (await client.get("/v1/status")).json()["state_store"] is None
+
+
+async def test_events_of_the_past_stand_in_their_order(api):
+    """Events of earlier runs, and the daemon's own, are among those of the servers, by their time."""
+    async with api.served(keeping=Kept()), api.client() as client:
+        api.supervisor.bus.emit(ProbeMissed(at=2.5, server="good", misses=1, allowed=3))
+
+        async def events(query: str) -> list[tuple[str, float]]:
+            found = (await client.get(f"/v1/events?follow=false{query}")).json()["events"]
+            return [(one["kind"], one["at"]) for one in found]
+
+        everything = await events("")
+        of_one = await events("&server=good")
+        of_kind = await events("&kind=process_ended")
+        newest = await events("&backlog=1")
+        explained = (await client.get("/v1/servers/good")).json()
+
+    assert [("process_ended", 1.0), ("process_ended", 2.0), ("probe_missed", 2.5), ("guardian_lost", 3.0)] == everything
+    assert [("process_ended", 1.0), ("probe_missed", 2.5)] == of_one
+    assert [("process_ended", 1.0), ("process_ended", 2.0)] == of_kind
+    assert [("guardian_lost", 3.0)] == newest
+    assert ["process_ended", "probe_missed"] == [one["kind"] for one in explained["events"]]
+    assert "" == explained["cause"]
+
+
+async def test_a_copy_comes_whole(api):
+    """The length is told before, so that a copy that breaks off is seen."""
+    data = os.urandom(1_000_000)
+    async with api.served(keeping=Kept(data)), api.client() as client:
+        answer = await client.get("/v1/backup")
+
+    assert (200, data, str(len(data))) == (answer.status_code, answer.content, answer.headers["content-length"])
+
+
+async def test_a_store_that_is_degraded_gives_no_copy(api):
+    """The refusal has the reason."""
+    async with api.served(keeping=Kept()), api.client() as client:
+        answer = await client.get("/v1/backup")
+
+    assert (400, "the state store is degraded: why") == (answer.status_code, answer.json()["error"]["message"])
+
+
+async def test_only_root_and_the_daemons_user_get_a_copy():
+    """The socket is open to a group; the credentials in the state are not for it."""
+    backup = Backup(Kept(b"data"))
+    with pytest.raises(ApiError) as refused:
+        await backup.backup(request(f"uid:{os.geteuid() + 12345}"))
+    given: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        given.append(message.get("body", b""))
+
+    for uid in (0, os.geteuid()):
+        asked = request(f"uid:{uid}")
+        await (await backup.backup(asked))(asked.scope, asked.receive, send)
+
+    assert ("PERMISSION_DENIED", b"datadata") == (refused.value.status, b"".join(given))
+    assert "holds credentials" in refused.value.message
