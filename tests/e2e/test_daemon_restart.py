@@ -25,7 +25,7 @@ import pytest
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 from tests.e2e.running import RunningDaemon, entry, puppet
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
 
 HTTP, STDIO = 180, 20
 CLIENTS = 50

@@ -565,6 +565,10 @@ class TestMemoryCeiling:
         assert [] == self.over(cycle, 15.0, 1 << 60)
 
 
+STEPS = [lc.Launched, lc.Opened, lc.Negotiated, lc.Restored]
+"""What a generation tells on its way up, in order."""
+
+
 class Walk(RuleBasedStateMachine):
     """Any order of inputs, as an actor could give them."""
 
@@ -576,6 +580,7 @@ class Walk(RuleBasedStateMachine):
         self.cycle = machine(made(restart=RestartPolicy(intensity=intensity, max_memory=1000)), 0.5)
         self.now = 0.0
         self.alive: set[int] = set()
+        self.steps: dict[int, int] = {}
         self.most = 0
 
     def give(self, event: lc.Input) -> None:
@@ -613,10 +618,14 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(
         data=st.data(),
-        make=st.sampled_from([lc.Launched, lc.Opened, lc.Negotiated, lc.Restored]),
+        make=st.sampled_from(STEPS),
     )
     def tell(self, data: st.DataObject, make: type) -> None:
-        self.give(make(data.draw(st.sampled_from(sorted(self.alive)))))
+        number = data.draw(st.sampled_from(sorted(self.alive)))
+        step = STEPS.index(make)
+        if step >= self.steps.get(number, 0):  # no generation goes back
+            self.steps[number] = step
+            self.give(make(number))
 
     @precondition(lambda self: self.alive)
     @rule(
@@ -625,7 +634,9 @@ class Walk(RuleBasedStateMachine):
         served=st.booleans(),
     )
     def end(self, data: st.DataObject, cause: str, served: bool) -> None:
-        self.give(lc.Ended(data.draw(st.sampled_from(sorted(self.alive))), cause, "ended", served=served))
+        number = data.draw(st.sampled_from(sorted(self.alive)))
+        if cause != "era_probe" or self.steps.get(number, 0) < STEPS.index(lc.Negotiated):  # it is asked before it serves
+            self.give(lc.Ended(number, cause, "ended", served=served))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())

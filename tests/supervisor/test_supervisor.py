@@ -151,6 +151,22 @@ class TestCalls:
 
         assert (result, tries) == ({"contents": []}, 2)
 
+    async def test_a_second_try_that_is_not_sent_says_nothing_of_the_first(self) -> None:
+        """A call that may have run stays one, where it was allowed a second try and no session came for it."""
+        server = MemoryServer(kind="http")
+
+        async def lose(params: dict[str, Any]) -> Any:
+            server.open_failure = WireEnd(cause="connect_failed", detail="nobody listens")
+            server.end("session_lost", "the session is gone")
+            await anyio.sleep_forever()
+
+        server.handlers["tools/call"] = lose
+        async with supervised(http(replay_on_session_loss=True), docs=server) as supervisor:
+            failure = await failure_of(call(supervisor, "docs"))
+
+        assert (failure.outcome, failure.cause) == (Outcome.MAYBE_EXECUTED, "session_lost")
+        assert server.log.count("tools/call") == 1
+
     async def test_silence_ends_a_call_after_call_timeout_and_cancels_it(self) -> None:
         """The caller learns `timeout`, and the server learns that nobody waits."""
         server = MemoryServer()
@@ -337,6 +353,27 @@ class TestServersThatFail:
             told = [event for event in supervisor.history("files") if isinstance(event, events.ProbeMissed)]
 
             assert (supervisor.status("files").state, supervisor.status("files").generation, told) == (State.READY, 1, [])
+
+    async def test_a_server_that_falls_silent_while_its_lists_are_read_is_replaced(self) -> None:
+        """It is found out by its probes, as any other, and long before its lists are given up."""
+        server = MemoryServer()
+        server.silent = {"tools/list", "ping"}
+        probe = ProbePolicy(interval=1.0, timeout=1.0, failures=2)
+        async with supervised(spec(probe=probe), files=server) as supervisor:
+            await supervisor.wait_until("files", lambda status: status.generation == 2)
+
+            assert anyio.current_time() < 10.0
+
+    async def test_an_answered_call_ends_the_doubt_of_a_missed_probe(self) -> None:
+        """Steady traffic postpones every probe, so that no other one would say that the server is well again."""
+        server = MemoryServer()
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.READY)
+            server.silent = {"ping"}
+            await reach(supervisor, "files", State.DEGRADED)
+            await call(supervisor)
+
+            assert State.READY is supervisor.status("files").state
 
     async def test_steady_traffic_does_not_keep_a_dead_session_alive(self) -> None:
         """Calls that began when the server was silent already are met by the silence, and are no excuse for it."""

@@ -285,8 +285,8 @@ class ServerActor:
             processes=self.reporter,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
-            memory=self._http_memory,
             credentials=self._credentials,
+            memory=self._http_memory,
         )
         generation = Generation(opening, self._means)
         self._generations[number] = generation

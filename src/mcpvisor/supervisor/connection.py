@@ -53,6 +53,8 @@ class _Call:
     sent: bool = False
     waited: int = 0
     """How many times the server was too busy and is asked again."""
+    doubt: RequestFailed | None = None
+    """The failure of an earlier try after which the server may have done it."""
 
 
 class Connection:
@@ -166,7 +168,12 @@ class Connection:
         if wanted is not None:
             call.on_progress = alive
         with scope:
-            return await self._admitted(call, patience=min(hard, now + self.spec.wait_ready))
+            try:
+                return await self._admitted(call, patience=min(hard, now + self.spec.wait_ready))
+            except RequestFailed as failure:
+                if call.doubt is not None and failure.outcome is Outcome.NOT_SENT:
+                    raise call.doubt from failure  # that the second try was not sent says nothing of the first one
+                raise
         seconds = anyio.current_time() - now
         if not call.sent:
             raise RequestFailed(
@@ -198,6 +205,8 @@ class Connection:
                     if not self._may_go_again(call, failure, replayed=replayed, patience=patience):
                         raise
                     replayed = call.sent
+                    if failure.outcome is Outcome.MAYBE_EXECUTED:
+                        call.doubt = failure
                     if self._carrier is carrier:
                         await self._change(patience, failure)
 

@@ -61,9 +61,9 @@ def describe(
         subscriptions_active=subscriptions.working,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
+        replacing=cycle.is_replacing,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
-        replacing=cycle.is_replacing,
         origin=spec.origin,
         shown_name=spec.shown_name,
     )

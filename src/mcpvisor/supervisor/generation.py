@@ -76,10 +76,9 @@ class Generation:
 
     @property
     def push(self) -> str:
-        """How the wire's push stream stands; empty where notifications need none."""
-        if self._wire is None or self._wire.kind != "http" or self.handshake is None or self.handshake.modern:
-            return ""
-        return self._wire.push
+        """How the wire's push stream stands; empty where it has none."""
+        has_one = self._wire is not None and self._wire.kind == "http" and self.handshake and not self.handshake.modern
+        return self._wire.push if has_one and self._wire is not None else ""
 
     @property
     def push_reason(self) -> str:

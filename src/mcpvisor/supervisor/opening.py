@@ -57,10 +57,10 @@ class Opening:
     """Where the lines go that a process writes on stderr."""
     subtree: Subtree = NOT_TAKEN
     """Where the process gets a control group of its own."""
-    memory: HttpMemory = field(default_factory=HttpMemory)
-    """What the wires before have left, of a server that is reached by HTTP."""
     credentials: Credentials | None = None
     """What the requests of an HTTP wire carry; without them they carry what the spec itself says."""
+    memory: HttpMemory = field(default_factory=HttpMemory)
+    """What the wires before have left, of a server that is reached by HTTP."""
 
 
 Opener = Callable[[Opening], AbstractAsyncContextManager[Wire]]

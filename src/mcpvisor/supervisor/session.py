@@ -76,10 +76,14 @@ class Session:
     # Upkeep
 
     async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
-        """Bring to the session what it must have; returns what could not be brought, empty when all could.
+        """Bring to the session what it must have, and probe it; returns what could not be brought, empty when all could.
 
         `tasks` is for what begins here and has to last as long as the upkeep.
         """
+        # A server that falls silent while it is asked for its lists is found out no later than any other.
+        tasks.start_soon(self._prober.run)
+        tasks.start_soon(self._watch_suspicion)
+        tasks.start_soon(self._watch_silence)
         await self._level.bring()
         self._impaired["lists"] = await self._lasting.restorer.restore(self.handshake, self._ask)
         tasks.start_soon(self._subscriptions.run)
@@ -87,14 +91,11 @@ class Session:
         return self._lacking()
 
     async def keep(self) -> None:
-        """Keep the session in step with its server, and probe it, until cancelled."""
+        """Keep the session in step with its server until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._lasting.restorer.follow, self.handshake, self._ask, partial(self._impair, "lists"))
             tasks.start_soon(self._subscriptions.follow, partial(self._impair, "subscriptions"))
             tasks.start_soon(self._level.follow)
-            tasks.start_soon(self._prober.run)
-            tasks.start_soon(self._watch_suspicion)
-            tasks.start_soon(self._watch_silence)
             tasks.start_soon(self._watch_push)
 
     def respecified(self, spec: ServerSpec) -> None:
@@ -178,6 +179,8 @@ class Session:
         else:
             self.has_served = True
             self._prober.answered()
+            if self._impaired.get("probe"):  # steady answers postpone every probe that could say so
+                self._impair("probe", "")
             return result
         finally:
             self._flights.end(number)
@@ -228,7 +231,8 @@ class Session:
     def probe_answered(self, seconds: float, slow: str) -> None:
         """See `Verdicts`."""
         self._wire.suspect = False
-        self._impair("probe", slow)
+        self._impair("probe", "")
+        self._impair("latency", slow)
         self._impair("credentials", "")
         self._lasting.probes.probe_answered(seconds)
 

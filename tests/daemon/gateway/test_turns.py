@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcpvisor.daemon.gateway.turns import Turns
+from mcpvisor.daemon.gateway.turns import RUSH_TURN, Turns
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +30,26 @@ async def test_one_in_each_turn():
     assert ("one", 0) in early
     assert len(early) < 10
     assert [("many", number) for number in range(100)] == [one for one in begun if one[0] == "many"]
+
+
+async def test_the_rush_after_a_start():
+    """Of clients that all come back at one time eight requests of each begin in a turn, for a while."""
+    turns, begun = Turns(rush_seconds=60.0), []
+
+    async def request(number: int) -> None:
+        await turns.take("client")
+        begun.append(number)
+
+    requests = [asyncio.create_task(request(number)) for number in range(100)]
+    counts = []
+    while len(begun) < len(requests):
+        before = len(begun)
+        await asyncio.sleep(0)
+        counts.append(len(begun) - before)
+    await asyncio.gather(*requests)
+
+    assert RUSH_TURN == max(counts)
+    assert list(range(100)) == begun
 
 
 async def test_cancelled_requests_hold_nobody_up():

@@ -396,8 +396,28 @@ async def test_cancellation(modern: bool) -> None:
             await closed.wait()
         assert 0 == wire.in_flight
         await wire.request("ping", None)
-    cancelled = [one["params"]["requestId"] for one in seen if one.get("method") == "notifications/cancelled"]
-    assert ([] if modern else [2]) == cancelled
+        await until(lambda: modern or cancelled_in(seen) != [])
+    assert ([] if modern else [2]) == cancelled_in(seen)
+
+
+def cancelled_in(seen: list[dict[str, Any]]) -> list[int]:
+    return [one["params"]["requestId"] for one in seen if one.get("method") == "notifications/cancelled"]
+
+
+async def test_nobody_waits_for_a_cancellation_to_be_taken() -> None:
+    """A server that is stopped takes no notice of it either; who has left does not wait for that."""
+
+    async def answer(request: Request, stream: anyio.abc.ByteStream) -> bytes | None:
+        if request.message.get("method") in ("tools/call", "notifications/cancelled"):
+            await anyio.sleep_forever()
+        return reply(status="202 Accepted")
+
+    async with raw_server(mcp(answer)) as url, session(url) as wire:
+        began = anyio.current_time()
+        with anyio.move_on_after(0.1):
+            await echo(wire)
+        took = anyio.current_time() - began
+    assert took < 0.5
 
 
 async def test_leaving_a_wire_fails_what_is_in_flight() -> None:

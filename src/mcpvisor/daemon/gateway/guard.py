@@ -18,7 +18,7 @@ from mcpvisor.daemon.gateway.places import STANDING_STATE
 from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
 from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
 from mcpvisor.daemon.gateway.settings import GatewayLimits
-from mcpvisor.daemon.gateway.turns import Turns
+from mcpvisor.daemon.gateway.turns import RUSH_SECONDS, Turns
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -73,7 +73,7 @@ class Guard:
         self._limits = limits
         self._refused = refused
         self._exchanges: Counter[str] = Counter()
-        self._turns = Turns()
+        self._turns = Turns(RUSH_SECONDS)
         self._bodies = Bodies(limits.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from typing import Final
+
+RUSH_SECONDS: Final = 3.0
+"""How long after a start all clients come back at one time, while the start of all servers makes each turn a long one."""
+
+RUSH_TURN: Final = 8
+"""Requests of one client that begin in a turn meanwhile."""
 
 
 class Turns:
@@ -13,7 +21,9 @@ class Turns:
     it each turn of the loop holds one of them; those that wait are held back in their connections, where they cost nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rush_seconds: float = 0.0) -> None:
+        """For `rush_seconds` from now on `RUSH_TURN` requests of a key begin in each turn, from then on one."""
+        self._rush_until = time.monotonic() + rush_seconds
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def take(self, key: str) -> None:
@@ -29,12 +39,16 @@ class Turns:
         await turn
 
     def _next(self, key: str) -> None:
-        """A turn of the loop is over: the next request of the key may begin."""
+        """A turn of the loop is over: the next requests of the key may begin."""
         queue = self._waiting[key]
-        while queue:
+        places = RUSH_TURN if time.monotonic() < self._rush_until else 1
+        begun = 0
+        while queue and begun < places:
             turn = queue.popleft()
             if not turn.done():  # else its request was cancelled
                 turn.set_result(None)
-                asyncio.get_running_loop().call_soon(self._next, key)
-                return
-        del self._waiting[key]
+                begun += 1
+        if begun:
+            asyncio.get_running_loop().call_soon(self._next, key)
+        else:
+            del self._waiting[key]

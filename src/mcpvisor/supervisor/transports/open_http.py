@@ -31,13 +31,13 @@ async def open_http(
     transport: HttpTransport | None = None,
     hop: str = "",
     resolver: Resolver = SHARED,
-    credentials: Credentials | None = None,
     memory: HttpMemory | None = None,
+    credentials: Credentials | None = None,
 ) -> AsyncGenerator[HttpWire | SseWire]:
     """A wire to an HTTP server; nothing is dialled before its first request, or before `run` of an SSE wire.
 
-    `hop`, where given, marks every request as ours; `credentials` are asked for each, in place of those of the spec; `memory`
-    is what the wires of this server before have left.
+    `hop`, where given, marks every request as ours; `memory` is what the wires of this server before have left; `credentials`
+    are asked for each request, in place of those of the spec.
 
     `transport` overrides the one of the spec; `auto` is Streamable HTTP. A server that only knows the old transport refuses
     `initialize`: that fails with the cause `not_streamable_http`, and whoever holds an `auto` spec opens it again with

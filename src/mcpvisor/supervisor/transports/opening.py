@@ -33,6 +33,6 @@ def open_wire(opening: Opening) -> AbstractAsyncContextManager[Wire]:
         opening.hooks,
         transport=transport,
         hop=hop_mark(opening.instance),
-        credentials=opening.credentials,
         memory=opening.memory,
+        credentials=opening.credentials,
     )
