@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import anyio
 
+from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
@@ -140,7 +141,7 @@ class AnswerStream:
                     await self.read(response)
                     return
                 await response.error_body()
-        except (DialFailed, ConnectionBroken) as error:
+        except (DialFailed, ConnectionBroken, CredentialsMissing) as error:
             self._host.doubt()
             self._cut = replace(self._cut, detail=f"{failed}: {error}", lived=0.0, delivered=False)
             return

@@ -119,8 +119,6 @@ class HttpWire(PostingWire):
                 self._learn_version(result.get("protocolVersion"))
             return result  # noqa: TRY300 - an else branch would only move it
         except RequestFailed as failure:
-            if failure.cause == Meaning.AUTH:
-                self.doubt()  # a probe tells whether all of the credentials are refused, or this request is
             if session is not None and failure.outcome is Outcome.PEER_ERROR and asks_for_session(failure.message):
                 self._weigh(failure, method, session)
             raise
@@ -172,11 +170,11 @@ class HttpWire(PostingWire):
         try:
             async with await self._endpoint.open("DELETE", b"", named, repeatable=True) as response:
                 await response.error_body()
-        except DialFailed:
+        except (DialFailed, CredentialsMissing):
             return False
         except ConnectionBroken as broken:
             return broken.answered
-        except (ResponseRefused, RedirectRefused, CredentialsMissing):
+        except (ResponseRefused, RedirectRefused):
             pass  # a session that cannot be ended in order runs out at the server
         return True
 

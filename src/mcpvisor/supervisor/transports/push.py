@@ -18,8 +18,7 @@ from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import PushAnswer, judge_push, parse_retry_after, status_line
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 
-PushState = Literal["", "opening", "open", "none", "retrying"]
-"""Empty where notifications come the same way as answers, so that there is no such stream."""
+PushState = Literal["opening", "open", "none", "retrying"]
 
 ASK_AGAIN: Final = 300.0
 """Seconds before a server that has no push stream is asked again."""
