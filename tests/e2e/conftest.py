@@ -61,7 +61,7 @@ async def http_case(supervisor: Supervisor, tmp_path: Path, quick: RestartPolicy
 
         async def start(script: str, *args: str, name: str = "http", path: str = "", **keys: Any) -> tuple[Case, Puppet]:
             puppet = puppets.enter_context(http_puppet(f"{script}.py", *args))
-            aim = {key: keys.pop(key) for key in ("transport", "headers", "bearer", "tls") if key in keys}
+            aim = {key: keys.pop(key) for key in ("transport", "headers", "auth", "tls") if key in keys}
             specs[name] = ServerSpec(name=name, target=HttpTarget(url=puppet.url + path, **aim), **{"restart": quick, **keys})
             await supervisor.apply(specs.values())
             return Case(supervisor, name, tmp_path / f"{name}.log"), puppet
