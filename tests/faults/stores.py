@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -80,6 +82,42 @@ async def unwritable(folder: Path) -> AsyncIterator[Store]:
         assert not store.health.up
 
 
+@asynccontextmanager
+async def full(folder: Path) -> AsyncIterator[Store]:
+    """A disk on which others have taken all the room."""
+    with mounted(folder / "disk", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs") as there:
+        with (there / "others").open("wb", buffering=0) as others, suppress(OSError):
+            while others.write(b"x" * 4096):
+                pass
+        async with opened(there / FILE) as store:
+            yield store
+            assert "there is no room left for it" in store.health.reason
+
+
+@asynccontextmanager
+async def read_only(folder: Path) -> AsyncIterator[Store]:
+    """A disk that can only be read, with what was kept before."""
+    async with disk(folder):
+        pass
+    with mounted(folder / "disk", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs") as there:
+        shutil.copyfile(folder / FILE, there / FILE)
+        subprocess.run(["mount", "-o", "remount,ro", str(there)], check=True)
+        async with opened(there / FILE) as store:
+            yield store
+            assert "read-only" in store.health.reason.lower()
+
+
+@contextmanager
+def mounted(folder: Path, *options: str) -> Iterator[Path]:
+    """Another disk at a folder. Not in a name space of its own: SQLite would follow the way into it back out."""
+    folder.mkdir()
+    subprocess.run(["mount", *options, str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 def made(path: Path, steps: int, version: int) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in (statement for step in MIGRATIONS[:steps] for statement in step):
@@ -99,3 +137,5 @@ async def opened(path: Path) -> AsyncIterator[StateStore]:
 
 
 STORES: dict[str, Making] = {one.__name__: one for one in (memory, disk, corrupt, older, newer, wedged, unwritable)}
+MOUNTED: dict[str, Making] = {one.__name__: one for one in (full, read_only)}
+"""Those that only root can make."""

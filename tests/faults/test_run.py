@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -27,23 +29,32 @@ from tests.faults.pace import Pace
 from tests.faults.plan import SHARE, Kind, fleet, plan
 from tests.faults.puppets import Puppet
 from tests.faults.run import FaultRun, descriptors
-from tests.faults.stores import STORES
+from tests.faults.stores import MOUNTED, STORES, Making
 
 from mcpvisor.supervisor.process.sweep import find_marked
 from mcpvisor.supervisor.supervisor import Supervisor
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+
+needs_mounts = pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).returncode != 0,
+    reason="needs to mount",
+)
+FATES = [
+    *(pytest.param(make, id=name) for name, make in STORES.items()),
+    *(pytest.param(make, id=name, marks=needs_mounts) for name, make in MOUNTED.items()),
+]
 
 PART = 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("make", FATES)
 async def test_no_fault_is_more_than_a_fault(
-    store: str, seed: int, faults: int, pace: Pace, servers: Path, tmp_path_factory: pytest.TempPathFactory
+    make: Making, seed: int, faults: int, pace: Pace, servers: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Calls end in time, once, and as told; states are true; every server comes back; nothing is left and nothing grows."""
-    if store != "memory":  # what is kept changes nothing of the faults: a part of them shows it
+    if make is not STORES["memory"]:  # what is kept changes nothing of the faults: a part of them shows it
         faults = faults // PART
     folder = tmp_path_factory.mktemp("f")
     puppets = [Puppet(server, folder, servers / "faulty.py") for server in fleet()]
@@ -55,7 +66,7 @@ async def test_no_fault_is_more_than_a_fault(
             for puppet in puppets:
                 if puppet.server.transport == "http":
                     launching.start_soon(puppet.launch)
-        async with STORES[store](folder) as kept, Supervisor(store=kept) as supervisor:
+        async with make(folder) as kept, Supervisor(store=kept) as supervisor:
             await supervisor.apply([puppet.spec(pace) for puppet in puppets])
             run = FaultRun(supervisor, puppets, pace, ledger, seed)
             await run.run(planned, marks=(faults // 10, faults))
@@ -69,7 +80,7 @@ async def test_no_fault_is_more_than_a_fault(
 
     executed = [line["id"] for puppet in puppets for line in puppet.read("executed")]
     calls, stalls, recoveries = ledger.all(Called), ledger.stalls(), ledger.all(Recovery)
-    print(f"{store}, seed {seed}: {run.done.total()} faults in {took:.0f} s: {dict(run.done)}")
+    print(f"{make.__name__}, seed {seed}: {run.done.total()} faults in {took:.0f} s: {dict(run.done)}")
     print(f"{len(calls)} calls {dict(Counter(call.outcome for call in calls))}, {len(executed)} executed; ledger {ledger.path}")
     changes = [change for puppet in puppets for change in puppet.changes() if run.began <= change.at <= run.over]
     updates = ledger.all(Updated)

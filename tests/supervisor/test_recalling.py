@@ -11,6 +11,7 @@ import anyio
 import pytest
 import trio.testing
 
+from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.secret import Secret
@@ -266,7 +267,7 @@ def test_where_and_how_a_server_is_reached_makes_another_digest(one, other):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (http("https://a.example/mcp", bearer=Secret("a")), http("https://a.example/mcp", bearer=Secret("b"))),
+        (http("https://a.example/mcp", auth=Bearer(Secret("a"))), http("https://a.example/mcp", auth=Bearer(Secret("b")))),
         (
             http("https://a.example/mcp", headers=(("X-Key", Secret("a")),)),
             http("https://a.example/mcp", headers=(("X-Key", Secret("b")),)),
