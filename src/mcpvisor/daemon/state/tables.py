@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -15,6 +16,9 @@ from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
 from mcpvisor.supervisor.transports.codec import decode, encode
 
 Row = tuple[Any, ...]
+
+MAX_OFFER: Final = 16 * 1024 * 1024
+"""Bytes of JSON of an offer; a larger one is not kept, and after a restart such a server is waited for as a new one."""
 
 _MAX_BLOB: Final = 256 * 1024 * 1024
 
@@ -65,10 +69,28 @@ def _offer_from(data: bytes | None) -> Offer | None:
     return Offer(**{**known, **lists})
 
 
+def _offer_bytes(offer: Offer) -> bytes | None:
+    """An offer as JSON, None for one that is too large to be kept; entry by entry, since the event loop waits for each."""
+    parts: list[bytes] = []
+    size = 0
+    for field in fields(Offer):
+        value = getattr(offer, field.name)
+        texts: list[bytes] = []
+        for one in value if isinstance(value, tuple) else (value,):
+            texts.append(encode(one))
+            size += len(texts[-1])
+            if size > MAX_OFFER:
+                return None
+            time.sleep(0)  # who waits for the interpreter gets it now, and not after the five milliseconds of a switch
+        text = b",".join(texts)
+        parts.append(b'"%b":%b' % (field.name.encode(), b"[%b]" % text if isinstance(value, tuple) else text))
+    return b"{%b}" % b",".join(parts)
+
+
 def _server_row(name: str, known: KnownServer) -> Row:
     what = known.what
     era = what.era.value if what.era is not None else None
-    offer = encode({field.name: getattr(what.offer, field.name) for field in fields(Offer)}) if what.offer is not None else None
+    offer = _offer_bytes(what.offer) if what.offer is not None else None
     return (name, known.target, era, int(what.skip_probe), int(what.only_sse), offer, known.seen_at)
 
 

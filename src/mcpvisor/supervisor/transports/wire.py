@@ -39,6 +39,9 @@ CANCEL_WAIT: Final = 0.1
 MAX_PEER_REQUESTS: Final = 32
 """Requests of the server that are answered at one time; more are refused."""
 
+REFUSALS_TOLD: Final = 1.0
+"""Seconds between two reports of requests that were refused."""
+
 LINGERING: Final = frozenset({"session_lost", "connect_failed", "auth"})
 """Ends of an HTTP wire after which requests in flight still have answers of their own coming: each has its own connection."""
 
@@ -79,6 +82,8 @@ class Wire(ABC):
     def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
         self._hooks = hooks
         self._exchange = Exchange(hooks, max_message=max_message)
+        self._refused_requests = 0
+        self._refused_at = float("-inf")
         self._answering = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self.ended = anyio.Event()
@@ -250,10 +255,20 @@ class Wire(ABC):
         """Sort one JSON text, and answer the server's requests in it in tasks of their own; see `Exchange.receive`."""
         for request in self._exchange.receive(data, within, unasked=unasked):
             if self._tasks is None or self._answering >= MAX_PEER_REQUESTS:
-                self._hooks.refused("rate", f"more than {MAX_PEER_REQUESTS} requests of the server at one time")
+                self._refuse_request()
                 continue
             self._answering += 1
             self._tasks.start_soon(self._answer, request)
+
+    def _refuse_request(self) -> None:
+        """Tell of requests that are too many: of the first, and then of how many there were, once a second at the most."""
+        self._refused_requests += 1
+        now = anyio.current_time()
+        if now - self._refused_at >= REFUSALS_TOLD:
+            self._hooks.refused(
+                "rate", f"more than {MAX_PEER_REQUESTS} requests of the server at one time: {self._refused_requests} refused"
+            )
+            self._refused_at, self._refused_requests = now, 0
 
     async def _answer(self, request: PeerRequest) -> None:
         message: JsonObject = {"jsonrpc": "2.0", "id": request.id}
