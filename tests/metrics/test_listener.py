@@ -125,6 +125,7 @@ def test_stop_ends_everything_within_a_second(scene):
         socket.create_connection(address, timeout=5)
 
 
+@pytest.mark.alone
 def test_200_servers_are_scraped_in_half_a_second(scene, server):
     """A scrape of 200 busy servers takes less than 500 ms in either format."""
     scene.fill(200)

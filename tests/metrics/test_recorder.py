@@ -280,6 +280,7 @@ def test_the_state_store_is_up_or_down_as_its_events_say(scene):
     assert [0.0, 0.0, 1.0] == seen
 
 
+@pytest.mark.alone
 def test_counting_a_call_is_cheap(scene):
     """A call costs its counting less than 50 microseconds, however many servers there are."""
     scene.fill(200)

@@ -59,6 +59,7 @@ def test_thin_verbs_import_nothing_heavy(environ, verb):
     assert "[]" == done.stderr.splitlines()[-1]
 
 
+@pytest.mark.alone
 def test_status_of_200_servers_is_quick(start, command, environ):
     """`status` of 200 servers starts and answers in less than 150 ms, at least when the machine has time for it."""
     path = str(start("--many", "200").path)

@@ -120,6 +120,7 @@ def test_limits_hold_for_the_child_only():
     assert before == resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
+@pytest.mark.alone
 def test_start_blocks_for_a_few_milliseconds_only():
     """The median start takes less than 10 ms of the loop's time."""
     seconds = []

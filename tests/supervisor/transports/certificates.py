@@ -13,6 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
+USES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign",
+    "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,9 @@ class Authority:
         issuer: x509.Name | None = None,
     ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
+        signer = key if issuer == subject else self._key
+        uses = {name: name in (("key_cert_sign", "crl_sign") if authority else ("digital_signature",)) for name in USES}
+        # All that newer Pythons insist on (RFC 5280).
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -67,6 +74,9 @@ class Authority:
             .not_valid_before(now - 10 * DAY)
             .not_valid_after(now + days * DAY)
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.KeyUsage(**uses), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         )
 
     def _write(self, name: str, data: bytes) -> str:
