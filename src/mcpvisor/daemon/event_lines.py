@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.redaction import clean, clean_text
 from mcpvisor.supervisor import events as ev
 from mcpvisor.supervisor.states import State
@@ -75,7 +75,7 @@ def _state_changed(event: ev.ServerStateChanged) -> Line:
     if event.reason:
         parts.append(f": {event.reason}")
     if event.next_attempt is not None:
-        clock = datetime.fromtimestamp(event.next_attempt).astimezone().isoformat(timespec="seconds")
+        clock = iso_time(event.next_attempt)
         parts.append(f"; next attempt at {clock}")
     fields = {"old": event.old.value, "new": event.new.value, "reason": event.reason, "next_attempt": event.next_attempt}
     return _STATE_LEVELS.get(event.new, "debug"), "".join(parts), fields
@@ -136,7 +136,7 @@ def _credentials_refreshed(event: ev.CredentialsRefreshed) -> Line:
     fields = {"source": event.source, "expires_at": event.expires_at}
     if event.expires_at is None:
         return "info", f"{event.server}: has credentials ({event.source})", fields
-    clock = datetime.fromtimestamp(event.expires_at).astimezone().isoformat(timespec="seconds")
+    clock = iso_time(event.expires_at)
     return "info", f"{event.server}: has credentials until {clock} ({event.source})", fields
 
 

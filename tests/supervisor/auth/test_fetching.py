@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from tests.supervisor.transports.http_rig import BOTH, Request, raw_server, read_request, reply
 
+from mcpvisor.supervisor.auth import challenge as challenge_module
 from mcpvisor.supervisor.auth.assertion import client_assertion, signing_key
 from mcpvisor.supervisor.auth.challenge import challenge_parameters, challenge_words
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
@@ -131,6 +133,22 @@ async def test_what_leads_into_a_private_network_is_not_dialled() -> None:
         asking = Fetcher(TlsTrust(), frozenset(), Fixed("127.0.0.1"))
         failure = await missing(asking.get(parse_address(f"http://auth.example.com:{port}/")))
     assert ("auth_unavailable", [], True) == (failure.cause, pages.asked, "no public address" in failure.detail)
+
+
+@pytest.mark.parametrize("told", ["a" * 1_000_000, "a " * 500_000, 'a="' * 300_001, 'a="\\' * 250_000, " " * 1_000_000])
+def test_a_challenge_costs_no_time(told: str) -> None:
+    """What a server says of a refusal is read in no time, however long it is and whatever it repeats."""
+    began = time.process_time()
+    challenge_words("Bearer " + told)
+    assert time.process_time() - began < 0.02
+
+
+def test_a_challenge_is_read_in_one_pass() -> None:
+    """The reading is linear in itself: it is bounded by more than the length that is read."""
+    began = time.process_time()
+    for told in ("a" * 200_000, "a " * 100_000, 'a="\\"' * 50_000, "a" + " " * 200_000):
+        challenge_module._PARAMETER.findall(told)  # pyright: ignore[reportPrivateUsage]
+    assert time.process_time() - began < 0.5
 
 
 # Metadata

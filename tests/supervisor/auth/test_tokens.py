@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,12 +15,14 @@ from tests.supervisor.transports.http_rig import BOTH, Puppet, puppet
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.auth.kinds import Bearer, ClientAuth, ClientCredentials
+from mcpvisor.supervisor.auth.token_source import token_key
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import ProbePolicy
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.store import MemoryStore
+from mcpvisor.supervisor.store import KeptToken, MemoryStore
 from mcpvisor.supervisor.supervisor import Order
+from mcpvisor.supervisor.transports.address import parse_address
 
 pytestmark = pytest.mark.anyio
 
@@ -68,13 +71,15 @@ async def test_side_by_side_after_a_refusal(server: Puppet) -> None:
 
 async def test_a_token_that_has_run_out(server: Puppet) -> None:
     """A token is not sent after its expiry: the next call fetches another, and nothing is answered 401."""
-    server.control("set", lifetime=0.4)
-    async with supervised(server, client(server)) as rig:
+    server.control("set", accepted=["kept"])
+    store, key = MemoryStore(), token_key("docs", parse_address(server.url), client(server))
+    await store.keep_token(key, KeptToken(value=Secret("kept"), expires_at=time.time() + 0.5))
+    async with supervised(server, client(server), store=store) as rig:
         await rig.reach(State.READY)
-        server.control("set", lifetime=3600)
-        await anyio.sleep(0.5)  # what is waited for is the clock itself
+        server.control("set", accepted=[])
+        await anyio.sleep(0.6)  # what is waited for is the clock itself
         assert "hello" == await rig.call()
-        assert (2, 0, 1) == rig.counted("token_requests", "unauthorized", "initializes")
+        assert (1, 0, 1) == rig.counted("token_requests", "unauthorized", "initializes")
 
 
 async def test_a_secret_and_a_scope_reach_the_endpoint(server: Puppet) -> None:

@@ -21,7 +21,7 @@ from mcpvisor.supervisor.auth.credential import (
     with_entry_headers,
 )
 from mcpvisor.supervisor.auth.kinds import ClientCredentials, HeaderCommand, public_part
-from mcpvisor.supervisor.auth.token import Obtained, delay_after
+from mcpvisor.supervisor.auth.token import Obtained, delay_after, lasting
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
 
@@ -259,6 +259,7 @@ class ServerCredentials:
                 if source is not self._source:
                     return None
                 self._failure, self._failures = None, 0
+                fetched = lasting(fetched, time.time(), random.random())  # noqa: S311 - spreads load
                 self._hold(fetched, source.kind)
                 return fetched
         if source is self._source:

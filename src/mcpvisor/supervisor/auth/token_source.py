@@ -16,7 +16,7 @@ from mcpvisor.supervisor.auth.credential import HEADER_VALUE, Credential, Creden
 from mcpvisor.supervisor.auth.fetching import Answer, Fetcher
 from mcpvisor.supervisor.auth.kinds import ClientAuth, ClientCredentials, basic_value
 from mcpvisor.supervisor.auth.metadata import TokenEndpoint, discover, of_issuer
-from mcpvisor.supervisor.auth.token import Obtained, obtained
+from mcpvisor.supervisor.auth.token import LONGEST_LIFE, Obtained, obtained
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import Secret
@@ -28,7 +28,6 @@ from mcpvisor.supervisor.transports.http_outcome import excerpt, parse_retry_aft
 SECOND_TRY: Final = 1.0
 """Seconds after which an endpoint that did not answer is asked once more, before it counts as away."""
 
-LONGEST_LIFE: Final = 10 * 365 * 86_400.0
 _BUSY: Final = frozenset({408, 425, 429})
 _SAID: Final = 200
 """Characters that are shown of what an endpoint says."""
