@@ -146,6 +146,11 @@ def _credentials_failed(event: ev.CredentialsFailed) -> Line:
     return level, told, {"cause": event.cause, "retry_in": event.retry_in}
 
 
+def _credentials_dropped(event: ev.CredentialsDropped) -> Line:
+    why = "the server has refused them" if event.cause == "refused" else "its entry changed"
+    return "info", f"{event.server}: its fetched credentials are used no more: {why}", {"cause": event.cause}
+
+
 def _subscription_asked(event: ev.SubscriptionAsked) -> Line:
     fields = {"uri": event.uri, "state": event.state, "why": event.why, "next_retry": event.next_retry}
     if event.why:
@@ -199,7 +204,8 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.LogLevelAsked: _log_level_asked,
     ev.CredentialsRefreshed: _credentials_refreshed,
     ev.CredentialsFailed: _credentials_failed,
-    ev.CredentialsDropped: lambda e: ("info", f"{e.server}: its fetched credentials are used no more: its entry changed", {}),
+    ev.AccessDenied: lambda e: ("warning", f"{e.server}: access denied: {e.detail}", {"count": e.count}),
+    ev.CredentialsDropped: _credentials_dropped,
     ev.ResourceUpdated: lambda e: (
         "debug",
         f"{e.server}: {e.uri!r} {'may have changed' if e.reason == 'resync' else 'has changed'} ({e.reason})",

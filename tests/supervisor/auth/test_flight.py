@@ -71,6 +71,9 @@ class Script:
         await anyio.sleep(self.keeping)
         self.remembered.append(fetched)
 
+    async def forget(self) -> None:
+        self.kept_one = None
+
     def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
         self.told.append(("secrets", *secrets))
 
@@ -80,8 +83,8 @@ class Script:
     def credentials_failed(self, cause: str, detail: str, retry_in: float) -> None:
         self.told.append(("failed", cause, detail))
 
-    def credentials_dropped(self) -> None:
-        self.told.append(("dropped",))
+    def credentials_dropped(self, cause: str) -> None:
+        self.told.append(("dropped", cause))
 
 
 @asynccontextmanager

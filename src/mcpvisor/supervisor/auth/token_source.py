@@ -45,9 +45,9 @@ class TokenSource:
         self._store = store
         self._mask = mask
         self._key = token_key(name, self._server, auth)
-        hosts = [self._server.origin.host]
-        hosts += [parse_address(url).origin.host for url in (auth.token_url, auth.issuer) if url]
-        self._fetcher = Fetcher(target.tls, frozenset(hosts))
+        known = [self._server.origin]
+        known += [parse_address(url).origin for url in (auth.token_url, auth.issuer) if url]
+        self._fetcher = Fetcher(target.tls, frozenset(known))
         self._endpoint: TokenEndpoint | None = None
 
     def kept(self) -> Obtained | None:
@@ -59,6 +59,10 @@ class TokenSource:
         """See `Source`."""
         (token,) = fetched.secrets
         await self._store.keep_token(self._key, KeptToken(value=Secret(token), expires_at=fetched.expires_at))
+
+    async def forget(self) -> None:
+        """See `Source`."""
+        await self._store.keep_token(self._key, None)
 
     async def fetch(self, challenge: dict[str, str]) -> Obtained:
         """See `Source`."""
