@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.redaction import clean, clean_text
 from mcpvisor.supervisor import events as ev
 from mcpvisor.supervisor.states import State
@@ -75,7 +75,7 @@ def _state_changed(event: ev.ServerStateChanged) -> Line:
     if event.reason:
         parts.append(f": {event.reason}")
     if event.next_attempt is not None:
-        clock = datetime.fromtimestamp(event.next_attempt).astimezone().isoformat(timespec="seconds")
+        clock = iso_time(event.next_attempt)
         parts.append(f"; next attempt at {clock}")
     fields = {"old": event.old.value, "new": event.new.value, "reason": event.reason, "next_attempt": event.next_attempt}
     return _STATE_LEVELS.get(event.new, "debug"), "".join(parts), fields
@@ -136,7 +136,7 @@ def _credentials_refreshed(event: ev.CredentialsRefreshed) -> Line:
     fields = {"source": event.source, "expires_at": event.expires_at}
     if event.expires_at is None:
         return "info", f"{event.server}: has credentials ({event.source})", fields
-    clock = datetime.fromtimestamp(event.expires_at).astimezone().isoformat(timespec="seconds")
+    clock = iso_time(event.expires_at)
     return "info", f"{event.server}: has credentials until {clock} ({event.source})", fields
 
 
@@ -144,6 +144,11 @@ def _credentials_failed(event: ev.CredentialsFailed) -> Line:
     level = "error" if event.cause == "auth" else "warning"
     told = f"{event.server}: no credentials: {event.detail}; not asked for again within {event.retry_in:.0f} s"
     return level, told, {"cause": event.cause, "retry_in": event.retry_in}
+
+
+def _credentials_dropped(event: ev.CredentialsDropped) -> Line:
+    why = "the server has refused them" if event.cause == "refused" else "its entry changed"
+    return "info", f"{event.server}: its fetched credentials are used no more: {why}", {"cause": event.cause}
 
 
 def _subscription_asked(event: ev.SubscriptionAsked) -> Line:
@@ -199,7 +204,8 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.LogLevelAsked: _log_level_asked,
     ev.CredentialsRefreshed: _credentials_refreshed,
     ev.CredentialsFailed: _credentials_failed,
-    ev.CredentialsDropped: lambda e: ("info", f"{e.server}: its fetched credentials are used no more: its entry changed", {}),
+    ev.AccessDenied: lambda e: ("warning", f"{e.server}: access denied: {e.detail}", {"count": e.count}),
+    ev.CredentialsDropped: _credentials_dropped,
     ev.ResourceUpdated: lambda e: (
         "debug",
         f"{e.server}: {e.uri!r} {'may have changed' if e.reason == 'resync' else 'has changed'} ({e.reason})",

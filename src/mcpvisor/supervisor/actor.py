@@ -178,7 +178,7 @@ class ServerActor:
             return
         self._credentials.stop()
         if self._credentials.expires_at is not None:
-            self.reporter.credentials_dropped()
+            self.reporter.credentials_dropped("entry")
         self._credentials = ServerCredentials(spec, self.reporter, self._sources)
         if self._tasks is not None:
             self._tasks.start_soon(self._credentials.run)

@@ -223,7 +223,20 @@ class CredentialsFailed(ServerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialsDropped(ServerEvent):
-    """What was fetched for a server is used no more: its entry has changed."""
+    """What was fetched for a server is used no more; `cause`: its `entry` has changed, or the server has `refused` it."""
+
+    cause: str = "entry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessDenied(ServerEvent):
+    """A server takes the credentials and refused a request with 403: they are not for that, such as for want of a scope.
+
+    `count` requests were refused since this was told last; it is told once a minute at most. The session goes on.
+    """
+
+    detail: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

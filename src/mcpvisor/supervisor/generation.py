@@ -163,6 +163,8 @@ class Generation:
         self._post(told.Negotiated(self.number))
         with self._upkeep:
             async with anyio.create_task_group() as tasks:
+                if self._opening.credentials is not None:
+                    tasks.start_soon(self._opening.credentials.attend, session.lacks_credentials)
                 lacking = await session.restore(tasks)
                 if wire.end is None:
                     self._is_restored = True

@@ -42,6 +42,7 @@ from mcpvisor.supervisor.lifecycle_messages import (
 from mcpvisor.supervisor.replacing import Replacement
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, State
+from mcpvisor.supervisor.status import BARRED
 from mcpvisor.supervisor.transports.wire import LINGERING
 
 SLOW_RETRY: Final = 300.0
@@ -231,7 +232,7 @@ class Lifecycle:
         """Calls are served; `lacking` is what does not work besides, empty when nothing."""
         self._lacking = lacking
         beside = self._replacement
-        parts = (lacking, beside.shown if beside is not None else "")
+        parts = (lacking, beside.shown(serves=not lacking.startswith(BARRED)) if beside is not None else "")
         is_whole = not lacking and (beside is None or not beside.trouble)
         return self._move(State.READY if is_whole else State.DEGRADED, "; ".join(part for part in parts if part))
 
@@ -321,7 +322,9 @@ class Lifecycle:
 
     def _beside_changed(self) -> list[Command]:
         if self.state is State.RESTORING:
-            return self._move(State.RESTORING, self._replacement.shown if self._replacement is not None else self.reason)
+            return self._move(
+                State.RESTORING, self._replacement.shown(serves=True) if self._replacement is not None else self.reason
+            )
         return self._serve_as(self._lacking)
 
     def _of_replacement(self, beside: Replacement, event: Input, now: float) -> list[Command]:

@@ -44,9 +44,10 @@ class Replacement:
     def failed(self, end: Ended, retry_at: float | None) -> None:
         """The try is over, and another one is due at that time; never where None."""
         self.generation, self.deadline = None, retry_at
-        self.trouble = f"{self.reason}, but the next session did not come up ({end.detail}); the former one serves on"
+        self.trouble = f"{self.reason}, but the next session did not come up ({end.detail})"
 
-    @property
-    def shown(self) -> str:
-        """What is shown as the reason beside what else there is to say."""
-        return self.trouble or f"{self.reason}; the next session is being opened"
+    def shown(self, *, serves: bool) -> str:
+        """What is shown as the reason beside what else there is to say; `serves`: whether calls reach the former session."""
+        if self.trouble:
+            return f"{self.trouble}; the former one {'serves on' if serves else 'is kept'}"
+        return f"{self.reason}; the next session is being opened"

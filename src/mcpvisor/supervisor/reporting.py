@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final
 
+import anyio
+
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text
@@ -29,6 +31,9 @@ HISTORY: Final = 100
 EXCERPT: Final = 120
 REASON: Final = 500
 """Characters of a reason or a detail that may quote a server."""
+
+DENIALS_TOLD: Final = 60.0
+"""Seconds between two reports of requests that a server has refused for want of rights."""
 
 IMPLEMENTATION: Final = 64
 METHOD_NOT_FOUND: Final = -32601
@@ -82,6 +87,10 @@ class Reporter:
         self._bus = bus
         self._observer = observer
         self._counts: Counter[str] = Counter()
+        self._denials = 0
+        """Requests that were refused with 403 and not told of yet."""
+        self._denials_due = float("-inf")
+        """Monotonic time from which on they may be told of."""
 
     @property
     def pid(self) -> int | None:
@@ -270,6 +279,15 @@ class Reporter:
         """See `ProbeReport`."""
         self.emit(events.ProbeMissed(at=time.time(), server=self.server, misses=misses, allowed=allowed))
 
+    def access_denied(self, detail: str) -> None:
+        """See `ProbeReport`."""
+        self._denials += 1
+        if anyio.current_time() < self._denials_due:
+            return
+        count, self._denials = self._denials, 0
+        self._denials_due = anyio.current_time() + DENIALS_TOLD
+        self.emit(events.AccessDenied(at=time.time(), server=self.server, detail=self.quoted(detail), count=count))
+
     # Of the credentials
 
     def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
@@ -285,9 +303,9 @@ class Reporter:
         detail = self.quoted(detail)
         self.emit(events.CredentialsFailed(at=time.time(), server=self.server, cause=cause, detail=detail, retry_in=retry_in))
 
-    def credentials_dropped(self) -> None:
+    def credentials_dropped(self, cause: str) -> None:
         """See `CredentialWatcher`."""
-        self.emit(events.CredentialsDropped(at=time.time(), server=self.server))
+        self.emit(events.CredentialsDropped(at=time.time(), server=self.server, cause=cause))
 
     # Of the log level
 

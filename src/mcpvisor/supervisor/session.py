@@ -17,7 +17,7 @@ from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
-from mcpvisor.supervisor.status import NO_CREDENTIALS
+from mcpvisor.supervisor.status import NO_CREDENTIALS, REFUSED_CREDENTIALS
 from mcpvisor.supervisor.subscriptions.upkeep import SubscriptionUpkeep
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSink
@@ -35,6 +35,10 @@ class ProbeReport(Protocol):
 
     def probe_missed(self, misses: int, allowed: int) -> None:
         """A probe was not answered."""
+        ...
+
+    def access_denied(self, detail: str) -> None:
+        """A caller's request was refused, though the credentials of the session are good."""
         ...
 
 
@@ -115,6 +119,14 @@ class Session:
         """Probe in so many seconds at the latest."""
         self._prober.hasten(anyio.current_time() + after)
 
+    def lacks_credentials(self, why: str) -> None:
+        """Why there are no credentials to send anything with; empty: there are, and the session is probed at once."""
+        had_none = bool(self._impaired.get("source"))
+        if had_none and not why:
+            self._impaired["credentials"] = ""
+            self.recheck(0.0)
+        self._impair("source", f"{NO_CREDENTIALS}{why}" if why else "")
+
     async def _watch_silence(self) -> None:
         """A request that hears nothing is reason enough to ask whether its session is alive."""
         while True:
@@ -145,7 +157,11 @@ class Session:
             self._told_impaired(self._lacking())
 
     def _lacking(self) -> str:
-        return "; ".join(text for text in self._impaired.values() if text)
+        # That there are no credentials comes first: nothing else matters until there are, and no probe says more of it.
+        shown = {"source": "", "credentials": "", **self._impaired}
+        if shown["source"]:
+            shown["credentials"] = ""
+        return "; ".join(text for text in shown.values() if text)
 
     # Requests
 
@@ -175,12 +191,15 @@ class Session:
             )
         except RequestFailed as failure:
             self.has_served = self.has_served or failure.outcome is Outcome.PEER_ERROR
+            if failure.cause == "auth" and failure.data and failure.data.get("http_status") == 403:
+                self._lasting.probes.access_denied(failure.message)
             raise
         else:
             self.has_served = True
             self._prober.answered()
-            if self._impaired.get("probe"):  # steady answers postpone every probe that could say so
-                self._impair("probe", "")
+            for part in ("probe", "credentials"):  # steady answers postpone every probe that could say so
+                if self._impaired.get(part):
+                    self._impair(part, "")
             return result
         finally:
             self._flights.end(number)
@@ -239,13 +258,14 @@ class Session:
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
         """See `Verdicts`."""
         allowed = self._spec.probe.failures
-        self._lasting.probes.probe_missed(misses, allowed)
+        if cause.cause != "auth":  # a refusal is an answer
+            self._lasting.probes.probe_missed(misses, allowed)
         if dead:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
             end = "auth" if cause.cause == "auth" else end
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
         elif cause.cause == "auth":  # it may be for a moment: the session stays until the refusals are as many as misses may be
-            self._impair("credentials", cause.message)
+            self._impair("credentials", f"{REFUSED_CREDENTIALS}{cause.message}")
         else:
             self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
 

@@ -10,6 +10,11 @@ from mcpvisor.supervisor.states import State
 NO_CREDENTIALS: Final = "no credentials: "
 """How the reason says that a session is kept for which none can be fetched."""
 
+REFUSED_CREDENTIALS: Final = "credentials refused: "
+"""How it says that the server of a session that is kept does not take them."""
+
+BARRED: Final = (NO_CREDENTIALS, REFUSED_CREDENTIALS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
@@ -76,7 +81,17 @@ class ServerStatus:
     @property
     def lacks_credentials(self) -> bool:
         """Whether a session stands, and there are no credentials to use it with."""
-        return self.state is State.DEGRADED and NO_CREDENTIALS in self.reason
+        return self.state is State.DEGRADED and self.reason.startswith(NO_CREDENTIALS)
+
+    @property
+    def has_refused_credentials(self) -> bool:
+        """Whether a session stands, and its server refuses what it is asked with."""
+        return self.state is State.DEGRADED and self.reason.startswith(REFUSED_CREDENTIALS)
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether a session stands, and no call can be made on it for want of credentials that are taken."""
+        return self.lacks_credentials or self.has_refused_credentials
 
     @property
     def is_healthy(self) -> bool:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mcpvisor.daemon.control.evidence import Evidence, uri_conflicts
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.supervisor.events import (
+    AccessDenied,
     CatalogEntryDropped,
     ConnectEnded,
     CredentialsFailed,
     CredentialsRefreshed,
     LogLevelAsked,
+    ProbeMissed,
     ProcessEnded,
     ServerStateChanged,
     SessionLost,
@@ -40,7 +44,7 @@ def ended(at, code=1, *, wanted=False):
 def explained(puppet):
     """Explains a server in a given state; returns the explanation and its three first lines."""
 
-    def run(state, *history, stderr=(), stderr_dropped=0, subscriptions=(), strangers=0, **other):
+    def run(state, *history, stderr=(), stderr_dropped=0, subscriptions=(), strangers=0, missed=None, **other):
         status = puppet.a_status("s", state, **{"since": NOW - 12, **other})
         evidence = Evidence(
             status=status,
@@ -50,6 +54,7 @@ def explained(puppet):
             stderr_dropped=stderr_dropped,
             subscriptions=subscriptions,
             strangers=strangers,
+            missed=missed,
         )
         explanation = explain(evidence, NOW)
         return explanation, as_text(explanation, clock=lambda at: f"<{at:g}>").split("\n")
@@ -184,6 +189,28 @@ def test_a_session_without_credentials(explained):
 
     assert f"s keeps its session, but there is nothing to send a call with: {reason}." == what
     assert remedy.startswith("You: look at why its credentials cannot be fetched")
+
+
+def test_a_session_whose_credentials_are_refused(explained):
+    """Nor is one whose server refuses what it is given, whatever was missed before; the next session changes nothing of it."""
+    reason = "credentials refused: HTTP 401; restart ordered, but the next session did not come up; the former one is kept"
+    _, (what, _, remedy, *_) = explained(
+        State.DEGRADED, reason=reason, missed=ProbeMissed(at=NOW, server="s", misses=1, allowed=3)
+    )
+
+    assert f"s keeps its session, but the server refuses the credentials it is given: {reason}." == what
+    assert "`auth` or `headers` in /etc/mcpvisor/mcpvisor.toml:7" in remedy
+
+
+def test_a_call_that_the_credentials_are_not_for(explained):
+    """A refusal for want of a scope is told of a server that is ready, with what to do, and not for ever."""
+    denied = AccessDenied(at=NOW - 60, server="s", detail="HTTP 403: it wants the scope tools:run", count=1)
+    _, (what, _, remedy, *_) = explained(State.READY, denied)
+    assert "s is ready, but it denies its credentials some of the calls (HTTP 403: it wants the scope tools:run)." == what
+    assert remedy.startswith("You: give its credentials what the refusal names")
+
+    _, (what, *_) = explained(State.READY, dataclasses.replace(denied, at=NOW - 3600))
+    assert "s is ready." == what
 
 
 @pytest.mark.parametrize(("expiry", "text"), [(NOW + 90, "expires <1090> (in 90 s)"), (NOW - 5, "expired <995> (5 s ago)")])

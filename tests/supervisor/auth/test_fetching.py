@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from tests.supervisor.transports.http_rig import BOTH, Request, raw_server, read_request, reply
 
+from mcpvisor.supervisor.auth import challenge as challenge_module
 from mcpvisor.supervisor.auth.assertion import client_assertion, signing_key
 from mcpvisor.supervisor.auth.challenge import challenge_parameters, challenge_words
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
@@ -28,7 +30,7 @@ from mcpvisor.supervisor.transports.address import Address, parse_address
 from mcpvisor.supervisor.transports.resolver import LookupFailed
 
 pytestmark = pytest.mark.anyio
-LOCAL = frozenset({"127.0.0.1"})
+LOCAL = "http://127.0.0.1:9/mcp"
 
 
 @pytest.fixture(params=BOTH)
@@ -49,8 +51,9 @@ class Pages:
         await stream.send(self.pages.get(request.path, reply(status="404 Not Found")))
 
 
-def fetcher(hosts: frozenset[str] = LOCAL) -> Fetcher:
-    return Fetcher(TlsTrust(), hosts)
+def fetcher(own: str = LOCAL) -> Fetcher:
+    """That of an entry with this URL."""
+    return Fetcher(TlsTrust(), frozenset({parse_address(own).origin}))
 
 
 async def missing(awaitable: Any) -> CredentialsMissing:
@@ -98,11 +101,14 @@ async def test_a_header_cannot_break_out() -> None:
     assert ("auth", True) == (failure.cause, "the header authorization" in failure.detail)
 
 
-@pytest.mark.parametrize("url", ["http://auth.example.com/token", "http://127.0.0.2/token", "ftp://x/", "https://u:p@x/"])
+@pytest.mark.parametrize(
+    "url", ["http://auth.example.com/token", "http://127.0.0.2/token", "http://127.0.0.1:8/token", "ftp://x/", "https://u:p@x/"]
+)
 def test_where_metadata_may_lead(url: str) -> None:
-    """To https, or to the host of the entry itself: nowhere else is a secret sent."""
+    """To https, or to an origin of the entry itself: nowhere else is a secret sent."""
     with pytest.raises(CredentialsMissing, match="the token endpoint"):
         fetcher().address(url, "the token endpoint")
+    assert "/t" == fetcher().address("http://127.0.0.1:9/t", "the token endpoint").path
 
 
 class Fixed:
@@ -114,7 +120,22 @@ class Fixed:
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1", "fe80::1%eth0", "64:ff9b::7f00:1", "224.0.0.1"]
+    "address",
+    [
+        "127.0.0.1",
+        "10.0.0.1",
+        "169.254.169.254",
+        "::1",
+        "fd00::1",
+        "fe80::1%eth0",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::a00:1",
+        "2002:7f00:1::1",
+        "::7f00:1",
+        "::ffff:10.0.0.1",
+        "fec0::1",
+        "224.0.0.1",
+    ],
 )
 async def test_metadata_leads_into_no_private_network(address: str) -> None:
     """A name that only metadata has given is dialled at public addresses only, whatever it resolves to."""
@@ -131,6 +152,22 @@ async def test_what_leads_into_a_private_network_is_not_dialled() -> None:
         asking = Fetcher(TlsTrust(), frozenset(), Fixed("127.0.0.1"))
         failure = await missing(asking.get(parse_address(f"http://auth.example.com:{port}/")))
     assert ("auth_unavailable", [], True) == (failure.cause, pages.asked, "no public address" in failure.detail)
+
+
+@pytest.mark.parametrize("told", ["a" * 1_000_000, "a " * 500_000, 'a="' * 300_001, 'a="\\' * 250_000, " " * 1_000_000])
+def test_a_challenge_costs_no_time(told: str) -> None:
+    """What a server says of a refusal is read in no time, however long it is and whatever it repeats."""
+    began = time.process_time()
+    challenge_words("Bearer " + told)
+    assert time.process_time() - began < 0.02
+
+
+def test_a_challenge_is_read_in_one_pass() -> None:
+    """The reading is linear in itself: it is bounded by more than the length that is read."""
+    began = time.process_time()
+    for told in ("a" * 200_000, "a " * 100_000, 'a="\\"' * 50_000, "a" + " " * 200_000):
+        challenge_module._PARAMETER.findall(told)  # pyright: ignore[reportPrivateUsage]
+    assert time.process_time() - began < 0.5
 
 
 # Metadata
@@ -158,8 +195,8 @@ async def found(pages: dict[str, bytes], **options: Any) -> Any:
             held.pages[path] = reply(body) if body[:1] == b"{" else body
         with anyio.fail_after(5), suppress_missing() as failure:
             if options.get("issuer"):
-                return await of_issuer(fetcher(), origin + options["issuer"])
-            return await discover(fetcher(), parse_address(url), {})
+                return await of_issuer(fetcher(url), origin + options["issuer"])
+            return await discover(fetcher(url), parse_address(url), {})
         return failure[0].detail
 
 

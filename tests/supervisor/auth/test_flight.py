@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mcpvisor.supervisor.auth.credential import Credential, CredentialsMissing
 from mcpvisor.supervisor.auth.kinds import ClientCredentials
 from mcpvisor.supervisor.auth.server_credentials import FLIGHT_SECONDS, KEEP_SECONDS, ServerCredentials
-from mcpvisor.supervisor.auth.token import MARGIN, MAX_DELAY, Obtained, delay_after, obtained
+from mcpvisor.supervisor.auth.token import LEAST_LIFE, MARGIN, MAX_DELAY, Obtained, delay_after, obtained
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
 
@@ -71,6 +71,9 @@ class Script:
         await anyio.sleep(self.keeping)
         self.remembered.append(fetched)
 
+    async def forget(self) -> None:
+        self.kept_one = None
+
     def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
         self.told.append(("secrets", *secrets))
 
@@ -80,8 +83,8 @@ class Script:
     def credentials_failed(self, cause: str, detail: str, retry_in: float) -> None:
         self.told.append(("failed", cause, detail))
 
-    def credentials_dropped(self) -> None:
-        self.told.append(("dropped",))
+    def credentials_dropped(self, cause: str) -> None:
+        self.told.append(("dropped", cause))
 
 
 @asynccontextmanager
@@ -129,6 +132,17 @@ async def test_it_is_renewed_beside_its_use() -> None:
         assert began == anyio.current_time()
         await anyio.sleep(2)
         assert ("t1", 1) == (name(await credentials.current()), script.fetched)
+
+
+@pytest.mark.parametrize("life", [1e-5, -1.0, 1.0])
+async def test_a_life_next_to_nothing_is_no_storm(life: float) -> None:
+    """What was just fetched is used for the least life, however short its source says, and the source is spared meanwhile."""
+    script = Script(seconds=0.01, life=life)
+    async with flying(script) as credentials:
+        with anyio.fail_after(1):
+            got = [name(await credentials.current()) for _ in range(100)]
+        assert time.time() + LEAST_LIFE - 1 <= (credentials.expires_at or 0) <= time.time() + LEAST_LIFE
+    assert (["t1"] * 100, 1) == (got, script.fetched)
 
 
 async def test_a_failed_renewal_costs_nobody_anything() -> None:

@@ -15,6 +15,7 @@ from mcpvisor.supervisor import events
 from mcpvisor.supervisor.auth import command_source
 from mcpvisor.supervisor.auth.kinds import HeaderCommand
 from mcpvisor.supervisor.auth.printed import DEFAULT_LIFE, read_printed
+from mcpvisor.supervisor.auth.token import LONGEST_LIFE
 from mcpvisor.supervisor.process.sweep import find_marked
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.states import State
@@ -187,3 +188,12 @@ def test_what_is_not_understood(output: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=r"^header_command: ") as caught:
         read_printed(output, NOW)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "told", [{"expires_at": 1.8e12}, {"expires_at": 1e300}, {"expires_in": 1e300}, {"expires_at": "9999-12-31"}]
+)
+def test_a_life_beyond_reason(told: dict[str, object]) -> None:
+    """A time in milliseconds by mistake, or any other far away, is no time that breaks what shows it."""
+    _, expires_at = read_printed(json.dumps({"headers": {"a": "b"}, **told}).encode(), NOW)
+    assert NOW + LONGEST_LIFE == expires_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,12 +15,14 @@ from tests.supervisor.transports.http_rig import BOTH, Puppet, puppet
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.auth.kinds import Bearer, ClientAuth, ClientCredentials
+from mcpvisor.supervisor.auth.token_source import token_key
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import ProbePolicy
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.store import MemoryStore
+from mcpvisor.supervisor.store import KeptToken, MemoryStore
 from mcpvisor.supervisor.supervisor import Order
+from mcpvisor.supervisor.transports.address import parse_address
 
 pytestmark = pytest.mark.anyio
 
@@ -68,13 +71,15 @@ async def test_side_by_side_after_a_refusal(server: Puppet) -> None:
 
 async def test_a_token_that_has_run_out(server: Puppet) -> None:
     """A token is not sent after its expiry: the next call fetches another, and nothing is answered 401."""
-    server.control("set", lifetime=0.4)
-    async with supervised(server, client(server)) as rig:
+    server.control("set", accepted=["kept"])
+    store, key = MemoryStore(), token_key("docs", parse_address(server.url), client(server))
+    await store.keep_token(key, KeptToken(value=Secret("kept"), expires_at=time.time() + 0.5))
+    async with supervised(server, client(server), store=store) as rig:
         await rig.reach(State.READY)
-        server.control("set", lifetime=3600)
-        await anyio.sleep(0.5)  # what is waited for is the clock itself
+        server.control("set", accepted=[])
+        await anyio.sleep(0.6)  # what is waited for is the clock itself
         assert "hello" == await rig.call()
-        assert (2, 0, 1) == rig.counted("token_requests", "unauthorized", "initializes")
+        assert (1, 0, 1) == rig.counted("token_requests", "unauthorized", "initializes")
 
 
 async def test_a_secret_and_a_scope_reach_the_endpoint(server: Puppet) -> None:
@@ -188,6 +193,81 @@ async def test_a_session_outlives_the_endpoint(server: Puppet) -> None:
         assert ("hello", 1) == (await rig.call(), rig.counted("initializes")[0])
 
 
+@pytest.mark.parametrize(("mode", "cause"), [("down", "auth_unavailable"), ("refuse", "auth")])
+async def test_a_failed_fetch_shows_at_once_and_mends_itself(server: Puppet, mode: str, cause: str) -> None:
+    """The first call that finds no token makes the server degraded, no session ends, and nobody has to call for it to end."""
+    async with supervised(server, client(server)) as rig:  # the next probe is a minute away
+        await rig.reach(State.READY)
+        server.control("set", mode=mode)
+        server.control("revoke")
+        assert cause == (await rig.failure()).cause
+        status = await rig.reach(State.DEGRADED, seconds=2)
+        assert (True, None) == (status.reason.startswith("no credentials: the token endpoint"), status.token_expires_at)
+        server.control("set", mode="ok")
+        await rig.reach(State.READY, seconds=10)
+        assert ("hello", 1, []) == (await rig.call(), rig.counted("initializes")[0], rig.told(events.ProbeMissed))
+
+
+async def test_an_idle_server_has_its_token_renewed(server: Puppet) -> None:
+    """A token of a short life is renewed before it runs out, whether anybody calls or not."""
+    server.control("set", lifetime=5)
+    async with supervised(server, client(server)) as rig:
+        await rig.reach(State.READY)
+        server.control("set", lifetime=3600)
+        await rig.until("token_requests", 2)
+        assert ("hello", (2, 0)) == (await rig.call(), rig.counted("token_requests", "unauthorized"))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_refused_token_is_forgotten(server: Puppet, restarts: bool) -> None:
+    """What the server has refused is neither kept, nor shown, nor taken again, whoever orders another try."""
+    store = MemoryStore()
+    key = token_key("docs", parse_address(server.url), client(server))
+    async with supervised(server, client(server), store=store) as rig:
+        await rig.reach(State.READY)
+        server.control("set", mode="refuse")
+        server.control("revoke")
+        await rig.failure()
+        if restarts:
+            await rig.supervisor.order("docs", Order.RESTART, who="me")
+            await rig.until("token_requests", 3)
+        with anyio.fail_after(5):
+            while store.token(key) is not None:
+                await anyio.sleep(0.01)
+        assert ["refused"] == [event.cause for event in rig.told(events.CredentialsDropped)]
+        assert ["token_endpoint"] == [event.source for event in rig.told(events.CredentialsRefreshed)]
+
+
+async def test_a_restart_without_credentials(server: Puppet) -> None:
+    """Where neither the session that stands nor the next one has credentials, nothing says that calls are served."""
+    async with supervised(server, client(server)) as rig:
+        await rig.reach(State.READY)
+        server.control("set", mode="refuse")
+        server.control("revoke")
+        await rig.failure()
+        await rig.supervisor.order("docs", Order.RESTART, who="me")
+        with anyio.fail_after(10):
+            status = await rig.supervisor.wait_until("docs", lambda status: "did not come up" in status.reason)
+        assert (State.DEGRADED, True, True) == (
+            status.state,
+            status.lacks_credentials,
+            status.reason.endswith("the former one is kept"),
+        )
+        assert "serves on" not in status.reason
+
+
+async def test_a_refused_probe_is_no_missed_one(server: Puppet) -> None:
+    """A probe that was answered 401 tells of credentials and never of a server that is silent."""
+    async with supervised(server, client(server), probe=ProbePolicy(interval=60.0, timeout=1.0)) as rig:
+        await rig.reach(State.READY)
+        server.control("set", refuse_all=True)
+        await rig.failure()
+        status = await rig.reach(State.DEGRADED)
+        assert (True, True) == (status.has_refused_credentials, status.is_barred)
+        await rig.reach(State.AUTH_REQUIRED)
+        assert [] == rig.told(events.ProbeMissed)
+
+
 async def test_a_slow_endpoint_holds_nobody_beyond_their_time(server: Puppet) -> None:
     """Each caller waits within its own deadline, one that leaves takes nothing with it, and the others get their answer."""
     async with supervised(server, client(server)) as rig:
@@ -233,6 +313,9 @@ async def test_one_refusal_is_no_matter_of_the_session(server: Puppet) -> None:
         failure = await rig.failure()
         assert (Outcome.NOT_SENT, "auth", 403) == (failure.outcome, failure.cause, failure.data["http_status"])
         assert "it wants the scope tools:run (insufficient_scope): add it to auth.scope" in failure.message
+        assert {Outcome.NOT_SENT} == {(await rig.failure()).outcome for _ in range(3)}
+        (denied,) = rig.told(events.AccessDenied)  # once a minute at most
+        assert (True, 1) == ("it wants the scope tools:run" in denied.detail, denied.count)
         server.control("set", forbid=False)
         assert ("hello", (1, 1)) == (await rig.call(), rig.counted("token_requests", "initializes"))
 

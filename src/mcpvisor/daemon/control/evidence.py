@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mcpvisor.daemon.control.reloading import Rejection
 from mcpvisor.supervisor.events import (
+    AccessDenied,
     CatalogEntryDropped,
     ConnectEnded,
     CredentialsFailed,
@@ -30,6 +31,10 @@ from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
 
 _KEPT_RUNNING = "keeps running"
 """How the text of a rejection ends whose last good version goes on."""
+
+
+DENIAL_SHOWN: Final = 600.0
+"""Seconds for which a request that was refused for want of rights is shown as a blemish of its server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +100,12 @@ class Signs:
     """Which log level the present session does not take, and why; empty where it takes all."""
     is_penniless: bool = False
     """Whether its credentials have to be fetched, and the last try to do so failed."""
+    denied: str = ""
+    """How the present session has lately refused a request with credentials that are good; empty where it has not."""
 
 
-def read_signs(history: Sequence[Event]) -> Signs:
-    """Count and class what happened, oldest first."""
+def read_signs(history: Sequence[Event], now: float) -> Signs:
+    """Count and class what happened, oldest first; `now` in wall-clock seconds."""
     cause, noise, excerpt, log_level = "", 0, "", ""
     ends: list[float] = []
     drops: dict[tuple[str, str], CatalogEntryDropped] = {}
@@ -126,13 +133,27 @@ def read_signs(history: Sequence[Event]) -> Signs:
             case _:
                 pass
     return Signs(
-        cause, len(ends), ends[0] if ends else None, noise, excerpt, tuple(drops.values()), log_level, _is_penniless(history)
+        cause,
+        len(ends),
+        ends[0] if ends else None,
+        noise,
+        excerpt,
+        tuple(drops.values()),
+        log_level,
+        _is_penniless(history),
+        _denied(history, now),
     )
 
 
 def _is_penniless(history: Sequence[Event]) -> bool:
     told = [event for event in history if isinstance(event, CredentialsFailed | CredentialsRefreshed)]
     return bool(told) and isinstance(told[-1], CredentialsFailed)
+
+
+def _denied(history: Sequence[Event], now: float) -> str:
+    told = [event for event in history if isinstance(event, AccessDenied | SessionOpened)]
+    newest = told[-1] if told else None
+    return newest.detail if isinstance(newest, AccessDenied) and now - newest.at <= DENIAL_SHOWN else ""
 
 
 def _more_telling(newer: str, older: str) -> str:

@@ -30,7 +30,7 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
 
     `what` says what is wrong, `next` what the daemon will do and when (`next_at`), `remedy` what an operator can do.
     """
-    status, signs = evidence.status, read_signs(evidence.history)
+    status, signs = evidence.status, read_signs(evidence.history, now)
     return {
         "server": server_view(status),
         "state": status.state.value,
@@ -65,7 +65,7 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
     if evidence.ended_by_policy:
         return f"{name} has ended and is not started again{reason}{_last_exit(status)}{_noise(signs)}"
     match status.state:
-        case State.READY | State.DEGRADED if evidence.missed is not None:
+        case State.READY | State.DEGRADED if evidence.missed is not None and not status.is_barred:
             return f"{name} {_deafness(evidence)}{_blemishes(evidence, signs)}"
         case State.READY:
             return f"{name} is ready{reason}{_blemishes(evidence, signs)}"
@@ -93,6 +93,8 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
 def _unwell(status: ServerStatus) -> str:
     if status.lacks_credentials:
         return "keeps its session, but there is nothing to send a call with"
+    if status.has_refused_credentials:
+        return "keeps its session, but the server refuses the credentials it is given"
     return "answers calls, but not all is well"
 
 
@@ -121,6 +123,8 @@ def _rejected(evidence: Evidence) -> str:
 
 def _blemishes(evidence: Evidence, signs: Signs) -> str:
     said: list[str] = []
+    if signs.denied:
+        said.append(f"it denies its credentials some of the calls ({signs.denied})")
     if flood := evidence.stderr_dropped:
         was = "was" if flood == 1 else "were"
         said.append(f"it floods stderr ({counted(flood, 'line')} over the rate {was} dropped)")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.spans import seconds
+from mcpvisor.daemon.local_time import far_away, local_time
 
 Explanation = Mapping[str, Any]
 
@@ -51,7 +52,9 @@ _PLAIN_FIELDS: Final = (
 
 def clock_time(at: float) -> str:
     """A time of day as the person's own clock shows it; with the date where it is not today."""
-    moment = datetime.fromtimestamp(at).astimezone()
+    moment = local_time(at)
+    if moment is None:
+        return far_away(at)
     today = moment.date() == datetime.now().astimezone().date()
     return moment.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 

@@ -104,6 +104,10 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
         case State.FAILED | State.STOPPED if evidence.ended_by_policy:
             shown = "the events below" if evidence.is_http else "the events and the stderr below"
             return f"look at why it ended ({shown}), then `mcpvisor start {{name}}`"
+        case State.DEGRADED if status.lacks_credentials:
+            return _BY_HTTP_CAUSE["auth_unavailable"]
+        case State.DEGRADED if status.has_refused_credentials:
+            return _BY_HTTP_CAUSE["auth"]
         case State.READY | State.DEGRADED if evidence.missed is not None:
             return _of_the_deaf(evidence)
         case State.DEGRADED if any(one.state is SubscriptionState.FAILED for one in evidence.subscriptions):
@@ -111,12 +115,14 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
                 "look at the reasons of its subscriptions below; what a server cannot push is read with "
                 '`{{ uri = "...", poll = "60s" }}` in {origin}'
             )
+        case State.READY if signs.denied:
+            return (
+                "give its credentials what the refusal names (`auth` in {origin}); calls that need no more than they have go on"
+            )
         case State.READY if evidence.stderr_dropped:
             return "make it say less (a log level in its `args` or `env`, {origin}); what it says is in `mcpvisor logs {name}`"
         case State.READY if signs.noise:
             return _OFF_STDOUT
-        case State.DEGRADED if status.lacks_credentials:
-            return _BY_HTTP_CAUSE["auth_unavailable"]
         case State.AUTH_REQUIRED if signs.is_penniless:
             return (
                 "mend what the reason names (`auth` or `header_command` in {origin}); `mcpvisor restart {name}` tries at once"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+_AGES: Final = 1e10
+"""Seconds from which on a length is no length of anything, and only its order of magnitude is shown."""
+
 
 def seconds(duration: float) -> str:
     """A duration in the largest unit that says enough: `350 ms`, `12 s`, `3 min`, `5 h`, `2 d`."""
     if duration < 1:
         return f"{max(duration, 0) * 1000:.0f} ms"
+    if duration >= _AGES:
+        return f"{duration / 86400:.3g} d"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if duration >= 2 * size:
             return f"{duration / size:.0f} {unit}"

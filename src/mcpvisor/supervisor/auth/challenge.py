@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_PARAMETER: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))')
-_MAX: Final = 4096
+_PARAMETER: Final = re.compile(r'(?<![A-Za-z0-9_-])([A-Za-z_][A-Za-z0-9_-]*+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s",]++))')
+"""It never goes back, and begins at the beginnings of words only: what a server says may not cost more than its length."""
+
+_MAX: Final = 1024
+"""Characters that are read of a challenge; real ones have a few hundred."""
+
 _SHOWN: Final = 200
 """Characters of a scope or a description that are shown."""
 

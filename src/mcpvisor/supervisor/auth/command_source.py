@@ -55,6 +55,9 @@ class CommandSource:
     async def keep(self, fetched: Obtained) -> None:
         """See `Source`."""
 
+    async def forget(self) -> None:
+        """See `Source`."""
+
     async def fetch(self, challenge: dict[str, str]) -> Obtained:
         """See `Source`."""
         del challenge

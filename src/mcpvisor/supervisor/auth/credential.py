@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -65,6 +65,14 @@ class Credentials(Protocol):
         """A request with it was not answered 401."""
         ...
 
+    async def attend(self, told: Callable[[str], None]) -> None:
+        """Keep the credentials fresh while a session stands on them.
+
+        `told` is called with why there are none, empty when there are: at once, and whenever that may have changed.
+        Returns where there is nothing to attend to.
+        """
+        ...
+
 
 class FixedCredentials:
     """What the entry itself says, which does not change while the wire lasts."""
@@ -83,6 +91,10 @@ class FixedCredentials:
 
     def accepted(self, credential: Credential) -> None:
         """See `Credentials`."""
+
+    async def attend(self, told: Callable[[str], None]) -> None:
+        """See `Credentials`."""
+        del told
 
 
 def written_credential(target: HttpTarget) -> Credential:

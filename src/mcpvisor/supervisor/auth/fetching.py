@@ -15,7 +15,7 @@ import anyio.to_thread
 from mcpvisor.supervisor.auth.credential import HEADER_VALUE, CredentialsMissing, MissingCause
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import TlsTrust
-from mcpvisor.supervisor.transports.address import Address, parse_address
+from mcpvisor.supervisor.transports.address import Address, Origin, parse_address
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
 from mcpvisor.supervisor.transports.dial import Dialer, DialFailed, client_context
 from mcpvisor.supervisor.transports.endpoint import RedirectRefused, redirected
@@ -32,8 +32,11 @@ ANSWER_SECONDS: Final = 15.0
 
 _SAME_REQUEST: Final = frozenset({307, 308})
 _REDIRECTS: Final = frozenset({301, 302, 303, *_SAME_REQUEST})
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-"""`is_global` holds for it, and behind it may be any address of the older kind."""
+_VEILS: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "::/96", "::ffff:0:0/96", "fec0::/10")
+)
+"""Behind these may be any address of the older kind, or of a site, though `is_global` may hold for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +72,26 @@ class GlobalAddresses:
 
 def _is_public(text: str) -> bool:
     address = ipaddress.ip_address(text.partition("%")[0])
-    return address.is_global and not address.is_multicast and address not in _NAT64
+    return address.is_global and not address.is_multicast and not any(address in veil for veil in _VEILS)
 
 
 class Fetcher:
-    """Asks authorisation servers with the trust of one entry. `known_hosts` are the hosts that the entry itself names."""
+    """Asks authorisation servers with the trust of one entry. `known` are the origins that the entry itself names."""
 
-    def __init__(self, trust: TlsTrust, known_hosts: frozenset[str], resolver: Addresses = SHARED) -> None:
+    def __init__(self, trust: TlsTrust, known: frozenset[Origin], resolver: Addresses = SHARED) -> None:
         self._trust = trust
-        self._known = known_hosts
+        self._known = known
+        self._known_hosts = frozenset(origin.host for origin in known)
         self._resolver = resolver
         self._context: ssl.SSLContext | None = None
 
     def address(self, url: str, what: str) -> Address:
-        """The address of a URL that metadata names: https, or the host of the entry itself. Raises CredentialsMissing."""
+        """The address of a URL that metadata names: https, or an origin of the entry itself. Raises CredentialsMissing."""
         try:
             address = parse_address(url)
         except SpecError as error:
             raise CredentialsMissing("auth", f"{what}: {error}") from error
-        if address.origin.scheme != "https" and address.origin.host not in self._known:
+        if address.origin.scheme != "https" and address.origin not in self._known:
             raise CredentialsMissing("auth", f"{what} is {address}, which is not https: secrets are not sent there")
         return address
 
@@ -131,7 +135,7 @@ class Fetcher:
 
     async def _dial(self, where: Address) -> anyio.abc.ByteStream:
         host = where.origin.host
-        resolver = self._resolver if host in self._known else GlobalAddresses(self._resolver)
+        resolver = self._resolver if host in self._known_hosts else GlobalAddresses(self._resolver)
         if where.origin.scheme == "https" and self._context is None:
             self._context = await anyio.to_thread.run_sync(client_context, self._trust)
         return await Dialer(where.origin, self._context if where.origin.scheme == "https" else None, resolver).dial()

@@ -9,7 +9,8 @@ from typing import Any, Final
 from mcpvisor.supervisor.auth.challenge import challenge_parameters
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.auth.fetching import Answer, Fetcher
-from mcpvisor.supervisor.transports.address import Address, join_address
+from mcpvisor.supervisor.errors import SpecError
+from mcpvisor.supervisor.transports.address import Address, join_address, parse_address
 from mcpvisor.supervisor.transports.http_outcome import status_line
 
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
@@ -39,7 +40,7 @@ async def discover(fetcher: Fetcher, server: Address, challenge: Mapping[str, st
         return await of_issuer(fetcher, str(server.origin), challenge.get("scope", ""))
     told, scope = found
     resource = told.get("resource")
-    if not isinstance(resource, str) or not _is_of(resource, server, fetcher):
+    if not isinstance(resource, str) or not _is_of(resource, server):
         raise CredentialsMissing(
             "auth", f"the metadata of {server} is about another resource: set auth.token_url or auth.issuer"
         )
@@ -117,8 +118,11 @@ def _issuer_paths(path: str) -> list[str]:
     return [_ISSUER + path, _OPENID + path, path + _OPENID]
 
 
-def _is_of(resource: str, server: Address, fetcher: Fetcher) -> bool:
+def _is_of(resource: str, server: Address) -> bool:
     """Whether a resource is the server, or what the server is a part of; a slash at the end says nothing."""
-    address = fetcher.address(resource, "the resource")
+    try:
+        address = parse_address(resource)  # nothing is sent there
+    except SpecError:
+        return False
     own, named = server.path.partition("?")[0].rstrip("/"), address.path.partition("?")[0].rstrip("/")
     return address.origin == server.origin and (own == named or own.startswith(named + "/"))

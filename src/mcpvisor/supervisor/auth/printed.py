@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from mcpvisor.supervisor.auth.credential import Credential, printed_credential
+from mcpvisor.supervisor.auth.token import LONGEST_LIFE
 
 DEFAULT_LIFE: Final = 300.0
 """Seconds for which headers are used whose command does not say how long they are good."""
@@ -70,4 +71,4 @@ def _expiry(told: dict[str, Any], now: float) -> float:
         raise ValueError(f"{WHERE}: expires_in is a number of seconds, expires_at a time") from None
     if not now < expires_at < float("inf"):
         raise ValueError(f"{WHERE}: what it printed has expired already")
-    return expires_at
+    return min(expires_at, now + LONGEST_LIFE)

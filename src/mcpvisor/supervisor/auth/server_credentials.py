@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import anyio
@@ -21,7 +22,7 @@ from mcpvisor.supervisor.auth.credential import (
     with_entry_headers,
 )
 from mcpvisor.supervisor.auth.kinds import ClientCredentials, HeaderCommand, public_part
-from mcpvisor.supervisor.auth.token import Obtained, delay_after
+from mcpvisor.supervisor.auth.token import Obtained, delay_after, lasting
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
 
@@ -32,6 +33,9 @@ FLIGHT_SECONDS: Final = 30.0
 
 KEEP_SECONDS: Final = 10.0
 """How long a store may take to keep what was fetched, which is in use by then; it goes on by itself."""
+
+LONGEST_LOOK: Final = 60.0
+"""Seconds after which the wall clock, by which credentials expire, is looked at again: it may have been set."""
 
 LAST_MOMENT: Final = 0.5
 """Seconds before its deadline at which a caller is told that there is no credential, instead of being cut off."""
@@ -55,6 +59,10 @@ class Source(Protocol):
         """Let what was fetched outlive this process, where it should."""
         ...
 
+    async def forget(self) -> None:
+        """What was kept is of no use any more: the server has refused it."""
+        ...
+
 
 class CredentialWatcher(Protocol):
     """Who is told of credentials; every method is quick."""
@@ -71,8 +79,8 @@ class CredentialWatcher(Protocol):
         """None could be had; the source is not asked again for `retry_in` seconds."""
         ...
 
-    def credentials_dropped(self) -> None:
-        """What was fetched is of no use any more, and nothing else is known yet."""
+    def credentials_dropped(self, cause: str) -> None:
+        """What was fetched is of no use any more, and nothing else is known yet; `cause` is `entry` or `refused`."""
         ...
 
 
@@ -100,10 +108,16 @@ class ServerCredentials:
         self._failures = 0
         self._refusals = 0
         """Fetched credentials in a row that the server has refused."""
+        self._is_worthless = False
+        """Whether what the source has kept was refused, and may not be taken from there again."""
+        self._is_drop_due = False
+        """Whether the watcher still takes what was refused for what is held."""
         self._not_before = float("-inf")
         """Monotonic time before which the source is not asked again after a failure."""
         self._renewable_at = float("-inf")
         """The same after a refusal of what is held."""
+        self._changed = anyio.Event()
+        """Set, and replaced, when there is something new for `attend`."""
         self._wanted = anyio.Event()
         self._landed: anyio.Event | None = None
         """Set when the flight that is wanted or under way is over; None while there is none."""
@@ -125,13 +139,15 @@ class ServerCredentials:
 
     def try_again(self) -> None:
         """Whatever failed may be asked for at once: somebody may have mended it."""
-        self._failure, self._failures, self._refusals = None, 0, 0
+        self._failures = self._refusals = 0  # what failed last stays known until something comes
         self._not_before = self._renewable_at = float("-inf")
+        self._note_change()
 
     def stop(self) -> None:
         """Let `run` return. What is held can still be sent; nothing is fetched any more."""
         self._source = None
         self._scope.cancel()
+        self._note_change()
 
     async def run(self) -> None:
         """Fetch whenever a caller wants it, until `stop`."""
@@ -148,6 +164,11 @@ class ServerCredentials:
         landed, self._landed = self._landed, None
         if landed is not None:
             landed.set()
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
     def _change(self, spec: ServerSpec) -> None:
         before, target = self._target, spec.target
@@ -165,9 +186,11 @@ class ServerCredentials:
                 self._fixed = with_entry_headers(fixed_credential(target.auth), target) if target.auth else written
         except SpecError as error:
             self._source, self._fixed, self._fault = None, None, CredentialsMissing("auth", str(error))
-        if self._held is not None and before is not None and not _same_client(before, target):
-            self._held = None
-            self._watcher.credentials_dropped()
+        if before is not None and not _same_client(before, target):
+            self._is_worthless = False
+            if self._held is not None:
+                self._held = None
+                self._watcher.credentials_dropped("entry")
 
     # What a wire asks: see `Credentials`
 
@@ -199,7 +222,9 @@ class ServerCredentials:
                 return None
             self._refusals += 1
             self._challenge = challenge_parameters(challenge)
-            self._held = None
+            self._held, self._is_worthless, self._is_drop_due = None, True, True
+            if not self._may_fly():
+                self._tell_drop()
         other = await self.current()
         return other if other is not refused else None
 
@@ -208,10 +233,43 @@ class ServerCredentials:
         if self._refusals and self._held is not None and self._held.credential is credential:
             self._refusals, self._renewable_at = 0, float("-inf")
 
+    async def attend(self, told: Callable[[str], None]) -> None:
+        """See `Credentials`. Several sessions may stand on the same ones."""
+        while True:
+            changed, now = self._changed, anyio.current_time()
+            due, lost = self._next_flight(now)
+            if due <= now:
+                self._want()
+                continue
+            told(self._lacking())
+            with anyio.move_on_at(min(due, lost, now + LONGEST_LOOK)):
+                await changed.wait()
+
+    def _lacking(self) -> str:
+        """Why nothing can be sent; empty while something can, and while nobody has tried yet."""
+        if self._fault is not None:
+            return self._fault.detail
+        if self._fixed is not None or self._failure is None or self._usable() is not None:
+            return ""
+        return self._failure.detail
+
+    def _next_flight(self, now: float) -> tuple[float, float]:
+        """When the source should be asked though nobody calls, and when what is held runs out: monotonic, `inf` for never."""
+        never = float("inf")
+        if self._source is None or self._landed is not None:
+            return never, never
+        held, ahead = self._usable(), now - time.time()
+        if held is None:
+            return self._not_before, never
+        if held.renew_at is None or held.expires_at is None:
+            return never, never
+        return max(self._not_before, held.renew_at + ahead), held.expires_at + ahead
+
     # The flight
 
     def _usable(self) -> Obtained | None:
-        if self._held is None and self._source is not None and not self._refusals and not self._failures:
+        may_be_kept = not (self._refusals or self._failures or self._is_worthless)
+        if self._held is None and self._source is not None and may_be_kept:
             kept = self._source.kept()
             if kept is not None and kept.is_good(time.time()):
                 self._hold(kept, "store")
@@ -240,9 +298,9 @@ class ServerCredentials:
         source = self._source
         fetched = await self._fetch(source) if source is not None else None
         self._land()
-        if source is not None and fetched is not None:
+        if source is not None and (fetched is not None or self._is_worthless):
             with anyio.move_on_after(KEEP_SECONDS):
-                await source.keep(fetched)
+                await (source.keep(fetched) if fetched is not None else source.forget())
 
     async def _fetch(self, source: Source) -> Obtained | None:
         """What the source gives, in use already; None where it gives nothing, or is not the source any more."""
@@ -258,12 +316,19 @@ class ServerCredentials:
             else:
                 if source is not self._source:
                     return None
-                self._failure, self._failures = None, 0
+                self._failure, self._failures, self._is_worthless = None, 0, False
+                fetched = lasting(fetched, time.time(), random.random())  # noqa: S311 - spreads load
                 self._hold(fetched, source.kind)
                 return fetched
         if source is self._source:
             self._fail(failure)
+            self._tell_drop()
         return None
+
+    def _tell_drop(self) -> None:
+        if self._is_drop_due:
+            self._is_drop_due = False
+            self._watcher.credentials_dropped("refused")
 
     def _hold(self, held: Obtained, kind: str) -> None:
         assert self._target is not None
@@ -273,6 +338,7 @@ class ServerCredentials:
         # After a refusal the next one is only fetched when this one had some time to be accepted.
         delay = delay_after(self._refusals, random.random()) if self._refusals else 0.0  # noqa: S311 - it spreads load
         self._renewable_at = anyio.current_time() + delay
+        self._is_drop_due = False
         self._watcher.credentials_refreshed(kind, held.expires_at)
 
     def _fail(self, failure: CredentialsMissing) -> None:

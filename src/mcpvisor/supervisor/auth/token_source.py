@@ -16,7 +16,7 @@ from mcpvisor.supervisor.auth.credential import HEADER_VALUE, Credential, Creden
 from mcpvisor.supervisor.auth.fetching import Answer, Fetcher
 from mcpvisor.supervisor.auth.kinds import ClientAuth, ClientCredentials, basic_value
 from mcpvisor.supervisor.auth.metadata import TokenEndpoint, discover, of_issuer
-from mcpvisor.supervisor.auth.token import Obtained, obtained
+from mcpvisor.supervisor.auth.token import LONGEST_LIFE, Obtained, obtained
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import Secret
@@ -28,7 +28,6 @@ from mcpvisor.supervisor.transports.http_outcome import excerpt, parse_retry_aft
 SECOND_TRY: Final = 1.0
 """Seconds after which an endpoint that did not answer is asked once more, before it counts as away."""
 
-LONGEST_LIFE: Final = 10 * 365 * 86_400.0
 _BUSY: Final = frozenset({408, 425, 429})
 _SAID: Final = 200
 """Characters that are shown of what an endpoint says."""
@@ -46,9 +45,9 @@ class TokenSource:
         self._store = store
         self._mask = mask
         self._key = token_key(name, self._server, auth)
-        hosts = [self._server.origin.host]
-        hosts += [parse_address(url).origin.host for url in (auth.token_url, auth.issuer) if url]
-        self._fetcher = Fetcher(target.tls, frozenset(hosts))
+        known = [self._server.origin]
+        known += [parse_address(url).origin for url in (auth.token_url, auth.issuer) if url]
+        self._fetcher = Fetcher(target.tls, frozenset(known))
         self._endpoint: TokenEndpoint | None = None
 
     def kept(self) -> Obtained | None:
@@ -60,6 +59,10 @@ class TokenSource:
         """See `Source`."""
         (token,) = fetched.secrets
         await self._store.keep_token(self._key, KeptToken(value=Secret(token), expires_at=fetched.expires_at))
+
+    async def forget(self) -> None:
+        """See `Source`."""
+        await self._store.keep_token(self._key, None)
 
     async def fetch(self, challenge: dict[str, str]) -> Obtained:
         """See `Source`."""
