@@ -6,16 +6,30 @@ import time
 from dataclasses import fields, replace
 from typing import Any, Final
 
+import anyio.lowlevel
+
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.negotiation import EraMemory
-from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.supervisor.offer import MAX_OFFER, NOTHING, Offer
 from mcpvisor.supervisor.spec import Era, ServerSpec
 from mcpvisor.supervisor.store import Remembered, StandingOrder, Store
 from mcpvisor.supervisor.target import target_digest
+from mcpvisor.supervisor.transports.codec import encode
 
 _NOTHING_KNOWN: Final = Remembered()
+_SLICE: Final = 0.005
+"""Seconds of masking after which others have their turn."""
+
 _PARTS: Final = tuple(part.name for part in fields(Offer))
+
+
+def _size(value: Any) -> int:
+    """Bytes of JSON of a value; none of one that JSON cannot say, of which nothing is kept."""
+    try:
+        return len(encode(value))
+    except ValueError:
+        return 0
 
 
 class Recall:
@@ -34,24 +48,44 @@ class Recall:
         """What the server offered last, without what it may have put there of its secrets."""
         self._told: Offer = self.offer
         """The same as the server said it."""
+        self._turn = 0
 
-    def offered(self, offer: Offer) -> None:
-        """What the server offers now."""
-        former, self._told = self._told, offer
-        changed = [name for name in _PARTS if getattr(offer, name) is not getattr(former, name)]
-        masked: dict[str, Any] = {name: self._masked(getattr(offer, name)) for name in changed}
-        self.offer = replace(self.offer, **masked)
-        self.keep()
+    async def offered(self, offer: Offer) -> None:
+        """What the server offers now; others have their turns while it is masked. Of two at a time the newer one is kept."""
+        self._turn += 1
+        turn = self._turn
+        masked = await self._masked(offer)
+        if turn == self._turn:
+            self.offer, self._told = masked, offer if masked is not NOTHING else NOTHING
+            self.keep()
 
-    def _masked(self, part: Any) -> Any:
-        value = self._mask.value(part)
-        return tuple(value) if isinstance(value, list) else value
+    async def _masked(self, offer: Offer) -> Offer:
+        """The offer without secrets; nothing where it is too large to be kept."""
+        size = 0
+        changed: dict[str, Any] = {}
+        turn = time.perf_counter()
+        for name in _PARTS:
+            part = getattr(offer, name)
+            told: list[Any] = []
+            is_same = part is getattr(self._told, name)
+            for one in part if isinstance(part, tuple) else (part,):
+                size += _size(one)
+                if size > MAX_OFFER:
+                    return NOTHING
+                told.append(one if is_same else self._mask.value(one))
+                if time.perf_counter() - turn > _SLICE:
+                    await anyio.lowlevel.checkpoint()
+                    turn = time.perf_counter()
+            if not is_same:
+                changed[name] = tuple(told) if isinstance(part, tuple) else told[0]
+        return replace(self.offer, **changed)
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may lead to another server, of which nothing is known yet."""
         target = target_digest(spec)
         if target != self._target:
             self._target = target
+            self._turn += 1  # what is being masked is another server's
             self.era.verdict, self.era.skip_probe, self.era.only_sse = None, False, False
             self.offer = self._told = NOTHING
             self._keep()

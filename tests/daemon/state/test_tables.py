@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcpvisor.daemon.state.kept import KnownServer
-from mcpvisor.daemon.state.tables import MAX_OFFER, SERVERS
-from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.daemon.state.tables import SERVERS
+from mcpvisor.supervisor.offer import MAX_OFFER, NOTHING, Offer
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.store import Remembered
 

@@ -9,16 +9,13 @@ from typing import Any, Final
 
 from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer
 from mcpvisor.supervisor.lifecycle_messages import Wanted
-from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.offer import MAX_OFFER, Offer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
 from mcpvisor.supervisor.transports.codec import decode, encode
 
 Row = tuple[Any, ...]
-
-MAX_OFFER: Final = 16 * 1024 * 1024
-"""Bytes of JSON of an offer; a larger one is not kept, and after a restart such a server is waited for as a new one."""
 
 _MAX_BLOB: Final = 256 * 1024 * 1024
 
