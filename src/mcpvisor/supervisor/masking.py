@@ -26,6 +26,7 @@ MAX_DEPTH: Final = 100
 """Levels that are kept of a value that is too deep to be written at once."""
 
 _MASK_BYTES: Final = MASK.encode()
+_ELLIPSIS_BYTES: Final = ELLIPSIS.encode()
 _SAFE: Final = ("", "/")
 """What is left as it is in an address, by those who write all of it and by those who write a path."""
 
@@ -67,7 +68,13 @@ class Mask:
         """The text with every secret masked, also one that was cut with the text. Linear in the length of the text."""
         text = self._whole(text)
         for secret in self._forms:
-            text = _without_begin(text, secret)
+            text = _without_begin(text, secret, len(text))
+        return text
+
+    def _cut(self, text: str) -> str:
+        """The text without begins of secrets before an ellipsis; its end is no cut in a value, where texts are whole."""
+        for secret in self._forms if ELLIPSIS in text else ():
+            text = _without_begin(text, secret, text.rfind(ELLIPSIS))
         return text
 
     def _whole(self, text: str) -> str:
@@ -85,7 +92,7 @@ class Mask:
         try:
             data = encode(value)
             # A look at the whole text is cheap, but it is no text to change: a secret may read like a part of JSON itself.
-            if not any(secret in data for secret in self._quoted):
+            if _ELLIPSIS_BYTES not in data and not any(secret in data for secret in self._quoted):
                 return value
             return self._walked(_upper(value, MAX_DEPTH) if is_too_deep(data) else value)
         except (ValueError, RecursionError):
@@ -103,7 +110,7 @@ class Mask:
     def _walked(self, value: Any) -> Any:
         """A copy with every text in it masked."""
         if isinstance(value, str):
-            return self._whole(value)
+            return self._cut(self._whole(value))
         if isinstance(value, dict):
             return {self._walked(key): self._walked(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
@@ -121,9 +128,8 @@ def forms(secret: str) -> set[str]:
     return {secret, *escaped, *encoded, *lower}
 
 
-def _without_begin(text: str, secret: str) -> str:
-    """The text without the begin of a secret where the text was cut: at its end, or before one of the last ellipses."""
-    cut = len(text)
+def _without_begin(text: str, secret: str, cut: int) -> str:
+    """The text without the begin of a secret where it was cut: there, or before one of the last ellipses before it."""
     for _ in range(MAX_CUTS + 1):
         tail = text[max(0, cut - len(secret) + 1) : cut]
         at = tail.find(secret[:SHORTEST_SECRET])

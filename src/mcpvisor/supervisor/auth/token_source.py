@@ -17,6 +17,7 @@ from mcpvisor.supervisor.auth.fetching import Answer, Fetcher
 from mcpvisor.supervisor.auth.kinds import ClientAuth, ClientCredentials, basic_value
 from mcpvisor.supervisor.auth.metadata import TokenEndpoint, discover, of_issuer
 from mcpvisor.supervisor.auth.token import Obtained, obtained
+from mcpvisor.supervisor.cleaning import clip
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import Secret
@@ -138,7 +139,7 @@ class TokenSource:
     @staticmethod
     def _said(answer: Answer) -> str:
         """What is shown of an answer that is none: never its values, since a secret may be under any name."""
-        kind = answer.headers.get("content-type", "no content type").partition(";")[0][:_SAID]
+        kind = clip(answer.headers.get("content-type", "no content type").partition(";")[0], _SAID)
         return f"{len(answer.body)} bytes of {kind}"
 
 
