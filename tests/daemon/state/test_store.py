@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from mcpvisor.daemon.state.kept import KeptSession, Limits, PastEvent
+from mcpvisor.supervisor.auth.kinds import ClientCredentials
+from mcpvisor.supervisor.auth.token_source import token_key
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
+from mcpvisor.supervisor.transports.address import parse_address
 
 pytestmark = pytest.mark.anyio
 
@@ -177,6 +180,26 @@ async def test_what_is_known_of_a_server_goes_a_while_after_its_entry(opened):
     assert [ORDER, ORDER] == early
     assert [(ORDER, KNOWN), (None, None)] == late
     assert [ORDER, None] == kept
+
+
+def key_of(server: str) -> str:
+    url = "https://mcp.example/mcp"
+    auth = ClientCredentials(client_id="c", client_secret=Secret("s3cret"), token_url="https://id.example/token")
+    return token_key(server, parse_address(url), auth)
+
+
+async def test_tokens_go_with_their_servers_and_their_time(opened, tmp_path):
+    """A token of a server that is not configured any more, and one that has expired, are not left on disk."""
+    async with opened() as store:
+        for server, expires_at in (("here", 2000.0), ("gone", 2000.0), ("lasting", None), ("old", 999.0)):
+            await store.keep_token(key_of(server), KeptToken(value=Secret("s3cret"), expires_at=expires_at))
+        await store.keep_token("no key of ours", KeptToken(value=Secret("s3cret"), expires_at=None))
+        store.configured(["here", "lasting", "old"], 1000.0)
+        assert await store.flush()
+        kept = rows(tmp_path / "state.db", "SELECT key FROM tokens ORDER BY key")
+
+        assert [(key_of("here"),), (key_of("lasting"),)] == kept
+        assert store.token(key_of("old")) is None
 
 
 async def test_a_row_that_makes_no_sense_costs_only_itself(opened, tmp_path):

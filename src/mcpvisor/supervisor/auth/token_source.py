@@ -149,6 +149,15 @@ def token_key(name: str, server: Address, auth: ClientCredentials) -> str:
     return json.dumps([name, str(server), issuer, auth.client_id, auth.scope, auth.audience, auth.resource])
 
 
+def server_of(key: str) -> str | None:
+    """The server whose token is kept under a key; None where it is none of `token_key`."""
+    try:
+        parts = json.loads(key)
+    except ValueError:
+        return None
+    return parts[0] if isinstance(parts, list) and parts and isinstance(parts[0], str) else None
+
+
 def _as_obtained(token: str, expires_at: float | None) -> Obtained:
     credential = Credential((("authorization", f"Bearer {token}"),))
     return obtained(credential, (token,), expires_at, time.time(), random.random())  # noqa: S311 - spreads load
