@@ -342,11 +342,15 @@ async def test_an_offer_that_is_too_large_is_not_masked_and_not_remembered():
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(("entries", "members"), [(1900, 64), (1, 120_000)])
 @pytest.mark.anyio
-async def test_a_large_offer_full_of_secrets_does_not_hold_the_loop():
-    """More than ten megabytes with secrets in each entry are masked in steps, between which others have their turns."""
+async def test_a_large_offer_full_of_secrets_does_not_hold_the_loop(entries: int, members: int):
+    """More than ten megabytes with secrets, in many entries or in one, are masked in steps; others have their turns."""
     _, _, recall = remembering("s3cret-value")
-    entry = {"name": "n", "inputSchema": {"properties": {f"k{n}": {"description": "s3cret-value " * 8} for n in range(64)}}}
+    entry = {
+        "name": "n",
+        "inputSchema": {"properties": {f"k{n}": {"description": "s3cret-value " * 8} for n in range(members)}},
+    }
     longest, turn = 0.0, time.perf_counter()
 
     async def take_turns() -> None:
@@ -359,7 +363,8 @@ async def test_a_large_offer_full_of_secrets_does_not_hold_the_loop():
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(take_turns)
         await anyio.lowlevel.checkpoint()
-        await recall.offered(Offer(tools=(entry,) * 1900))
+        await recall.offered(Offer(tools=(entry,) * entries))
+        await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
 
     assert 0 < longest < 0.25

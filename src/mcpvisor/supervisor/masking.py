@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -66,7 +66,7 @@ class Mask:
 
     def text(self, text: str) -> str:
         """The text with every secret masked, also one that was cut with the text. Linear in the length of the text."""
-        text = self._whole(text)
+        text = _without(text, self._forms)
         for secret in self._forms:
             text = _without_begin(text, secret, len(text))
         return text
@@ -75,11 +75,6 @@ class Mask:
         """The text without begins of secrets before an ellipsis; its end is no cut in a value, where texts are whole."""
         for secret in self._forms if ELLIPSIS in text else ():
             text = _without_begin(text, secret, text.rfind(ELLIPSIS))
-        return text
-
-    def _whole(self, text: str) -> str:
-        for secret in self._forms:
-            text = text.replace(secret, MASK)
         return text
 
     def value(self, value: Any) -> Any:
@@ -92,9 +87,10 @@ class Mask:
         try:
             data = encode(value)
             # A look at the whole text is cheap, but it is no text to change: a secret may read like a part of JSON itself.
-            if _ELLIPSIS_BYTES not in data and not any(secret in data for secret in self._quoted):
+            found = [form for form, quoted in zip(self._forms, self._quoted, strict=True) if quoted in data]
+            if not found and _ELLIPSIS_BYTES not in data:
                 return value
-            return self._walked(_upper(value, MAX_DEPTH) if is_too_deep(data) else value)
+            return self._walked(_upper(value, MAX_DEPTH) if is_too_deep(data) else value, found)
         except (ValueError, RecursionError):
             # How deep may be written depends on the Python, how deep may be read does not.
             return self._upper_levels(value)
@@ -105,17 +101,23 @@ class Mask:
             encode(upper)
         except ValueError:
             return _nothing_of(value)
-        return self._walked(upper)
+        return self._walked(upper, self._forms)
 
-    def _walked(self, value: Any) -> Any:
-        """A copy with every text in it masked."""
+    def _walked(self, value: Any, found: Sequence[str]) -> Any:
+        """A copy with what was found masked in every text in it."""
         if isinstance(value, str):
-            return self._cut(self._whole(value))
+            return self._cut(_without(value, found))
         if isinstance(value, dict):
-            return {self._walked(key): self._walked(one) for key, one in value.items()}
+            return {self._walked(key, found): self._walked(one, found) for key, one in value.items()}
         if isinstance(value, list | tuple):
-            return [self._walked(one) for one in value]
+            return [self._walked(one, found) for one in value]
         return value
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
 
 
 def forms(secret: str) -> set[str]:

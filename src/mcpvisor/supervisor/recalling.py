@@ -21,6 +21,12 @@ _NOTHING_KNOWN: Final = Remembered()
 _SLICE: Final = 0.005
 """Seconds of masking after which others have their turn."""
 
+_AT_ONCE: Final = 64 * 1024
+"""Bytes of JSON that are masked in one step."""
+
+_APART: Final = 8
+"""Levels of an entry that are taken apart for that."""
+
 _PARTS: Final = tuple(part.name for part in fields(Offer))
 
 
@@ -30,6 +36,18 @@ def _size(value: Any) -> int:
         return len(encode(value))
     except ValueError:
         return 0
+
+
+class _Turns:
+    """Gives others their turns when it has taken too long since the last time."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def pause(self) -> None:
+        if time.perf_counter() - self._since > _SLICE:
+            await anyio.lowlevel.checkpoint()
+            self._since = time.perf_counter()
 
 
 class Recall:
@@ -63,7 +81,7 @@ class Recall:
         """The offer without secrets; nothing where it is too large to be kept."""
         size = 0
         changed: dict[str, Any] = {}
-        turn = time.perf_counter()
+        turns = _Turns()
         for name in _PARTS:
             part = getattr(offer, name)
             told: list[Any] = []
@@ -72,13 +90,28 @@ class Recall:
                 size += _size(one)
                 if size > MAX_OFFER:
                     return NOTHING
-                told.append(one if is_same else self._mask.value(one))
-                if time.perf_counter() - turn > _SLICE:
-                    await anyio.lowlevel.checkpoint()
-                    turn = time.perf_counter()
+                told.append(one if is_same else await self._masked_value(one, turns))
+                await turns.pause()
             if not is_same:
                 changed[name] = tuple(told) if isinstance(part, tuple) else told[0]
         return replace(self.offer, **changed)
+
+    async def _masked_value(self, value: Any, turns: _Turns, depth: int = 0) -> Any:
+        """The value without secrets; a large one is taken apart, as far as anybody writes them, so that no step is long."""
+        if depth == _APART or not isinstance(value, dict | list) or _size(value) <= _AT_ONCE:
+            return self._mask.value(value)
+        await turns.pause()
+        if isinstance(value, list):
+            parts: list[Any] = []
+            for one in value:
+                parts.append(await self._masked_value(one, turns, depth + 1))
+                await turns.pause()
+            return parts
+        told: dict[str, Any] = {}
+        for key, one in value.items():
+            told[self._mask.value(key)] = await self._masked_value(one, turns, depth + 1)
+            await turns.pause()
+        return told
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may lead to another server, of which nothing is known yet."""
