@@ -277,4 +277,7 @@ def test_a_damaged_file_does_not_hinder_the_start(daemon):
     (aside,) = (running.folder / "state").glob("state.db.damaged-*")
     assert [str(aside)] == [event["aside"] for event in events]
     assert running.status()["state_store"]["up"]
+    assert str(aside) == running.status()["state_store"]["damaged"]
+    shown = f"the state file was damaged at the start, its orders do not stand any more; it is {aside}"
+    assert shown in mcpvisor(running, "status").stdout
     assert "a new state file is begun" in running.log_text()

@@ -85,4 +85,38 @@ def test_no_value_is_too_deep(levels: int):
 
 def test_what_cannot_be_written_is_left_out():
     """Of a value that is no JSON nothing is kept; an object stays one."""
-    assert ({}, "***") == (MASK.value({"a": "\ud800"}), MASK.value(["\ud800"]))
+    assert ({}, [], "***") == (MASK.value({"a": "\ud800"}), MASK.value(["\ud800"]), MASK.value("\ud800"))
+
+
+@pytest.mark.parametrize(
+    ("secret", "value", "masked"),
+    [
+        ("100000", {"maximum": 100000, "text": "100000"}, {"maximum": 100000, "text": "***"}),
+        ("npm_abc1", [{"description": "a\npm_abc1"}], [{"description": "a\npm_abc1"}]),
+        ('":["a","', {"x": ["a", "b"], "y": '":["a","'}, {"x": ["a", "b"], "y": "***"}),
+        ("string", [{"type": "string"}], [{"type": "***"}]),
+    ],
+)
+def test_a_secret_that_reads_like_json_changes_texts_only(secret: str, value: Any, masked: Any):
+    """Numbers, escapes and the outline of a value stay what they are, whatever a secret looks like."""
+    assert masked == Mask([secret]).value(value)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "ab/c+d=\u00e9!",
+        "ab\\/c+d=\u00e9!",
+        "ab/c+d=\\u00e9!",
+        "ab%2Fc%2Bd%3D%C3%A9%21",
+        "ab%2fc%2bd%3d%c3%a9%21",
+        "ab/c%2Bd%3D%C3%A9%21",
+    ],
+)
+def test_a_secret_in_another_writing_is_masked(told: str):
+    """A secret in a JSON text, a form or an address within a text is one, too; in texts, bytes and values."""
+    mask = Mask(["ab/c+d=\u00e9!"])
+
+    assert "x *** y" == mask.text(f"x {told} y")
+    assert b"x *** y" == mask.raw(f"x {told} y".encode())
+    assert {"a": "x *** y"} == mask.value({"a": f"x {told} y"})

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 import trio.testing
 
 from mcpvisor.supervisor.auth.kinds import Bearer
-from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.masking import Mask
+from mcpvisor.supervisor.offer import MAX_OFFER, Offer
 from mcpvisor.supervisor.opening import Opening
+from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Era, HttpTarget, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
@@ -299,3 +303,69 @@ async def test_a_secret_in_what_a_server_offers_is_not_remembered():
     assert known is not None
     assert known.offer is not None
     assert ["***"] == [tool["name"] for tool in known.offer.tools]
+
+
+def remembering(secret: str) -> tuple[MemoryStore, ServerSpec, Recall]:
+    """The memory of a server that was given a secret."""
+    store = MemoryStore()
+    spec = replace(SPEC, target=StdioLaunch(command="memory", env=(("KEY", Secret(secret)),)))
+    return store, spec, Recall(store, spec, Mask([secret]))
+
+
+@pytest.mark.anyio
+async def test_an_offer_with_a_secret_that_reads_like_json_is_remembered_entry_by_entry():
+    """A number that a schema has, too, costs no list; nothing but lists of entries is remembered."""
+    store, spec, recall = remembering("100000")
+    tool = {"name": "a", "inputSchema": {"type": "object", "properties": {"n": {"maximum": 100000}}}}
+    await recall.offered(Offer(tools=(tool, {"name": "100000"}), instructions="100000"))
+    known = store.recall("files", target_digest(spec))
+
+    assert known is not None
+    assert Offer(tools=(tool, {"name": "***"}), instructions="***") == known.offer
+
+
+@pytest.mark.anyio
+async def test_an_offer_that_is_too_large_is_not_masked_and_not_remembered():
+    """A later one that is not is remembered with all its parts."""
+    store, spec, recall = remembering("s3cret-value")
+    large = tuple({"name": "s3cret-value" * 90_000} for _ in range(MAX_OFFER // 1_000_000))
+    offer = Offer(prompts=({"name": "p"},), tools=large)
+    await recall.offered(offer)
+    known = store.recall("files", target_digest(spec))
+    small = replace(offer, tools=())
+    await recall.offered(small)
+    later = store.recall("files", target_digest(spec))
+
+    assert known is None or known.offer is None
+    assert later is not None
+    assert small == later.offer
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(("entries", "members"), [(1900, 64), (1, 120_000)])
+@pytest.mark.anyio
+async def test_a_large_offer_full_of_secrets_does_not_hold_the_loop(entries: int, members: int):
+    """More than ten megabytes with secrets, in many entries or in one, are masked in steps; others have their turns."""
+    _, _, recall = remembering("s3cret-value")
+    entry = {
+        "name": "n",
+        "inputSchema": {"properties": {f"k{n}": {"description": "s3cret-value " * 8} for n in range(members)}},
+    }
+    longest, turn = 0.0, time.perf_counter()
+
+    async def take_turns() -> None:
+        nonlocal longest, turn
+        while True:
+            turn = time.perf_counter()
+            await anyio.lowlevel.checkpoint()
+            longest = max(longest, time.perf_counter() - turn)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take_turns)
+        await anyio.lowlevel.checkpoint()
+        await recall.offered(Offer(tools=(entry,) * entries))
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+    assert 0 < longest < 0.25
+    assert "***" in recall.offer.tools[-1]["inputSchema"]["properties"]["k1"]["description"]

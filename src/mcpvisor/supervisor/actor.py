@@ -110,6 +110,7 @@ class ServerActor:
         self._watchers: list[Callable[[], None]] = []
         self.reporter.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
+        self.reporter.on_keep = self._recall.offered
         if self._recall.offer is not NOTHING:
             self._restorer.offer = self._recall.offer
             self.connection.recalled(self._recall.offer)
@@ -319,7 +320,6 @@ class ServerActor:
 
     def _offered(self, offer: Offer) -> None:
         self.connection.offer = offer
-        self._recall.offered(offer)
         self._tell_watchers()
 
     def _list_noticed(self, method: str) -> bool:

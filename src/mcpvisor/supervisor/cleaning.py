@@ -46,6 +46,11 @@ def clean_text(raw: bytes | str, limit: int) -> str:
     return text
 
 
+def clip(text: str, limit: int) -> str:
+    """The text, of at most `limit` characters; one that was cut shows it, by which the begin of a secret in it is known."""
+    return text if len(text) <= limit else text[: limit - 1] + _ELLIPSIS
+
+
 def escape_json(text: str) -> str:
     """The same JSON, with everything in its texts written as an escape that could steer a terminal or end a line."""
     return text if text.isascii() and "\x7f" not in text else _UNSEEN_IN_JSON.sub(_escaped, text)

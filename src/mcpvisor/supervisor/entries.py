@@ -72,6 +72,12 @@ class Judge:
             self._kept[key] = good
 
 
+def is_kept_entry(kind: CatalogKind, entry: Any) -> bool:
+    """Whether an entry that was kept in an earlier run has what everybody relies on."""
+    key = entry.get(_KEY[kind]) if isinstance(entry, dict) else None
+    return _key_fault(kind, entry, key) is None and (kind != "tools" or isinstance(entry.get("inputSchema"), dict))
+
+
 def _key_fault(kind: CatalogKind, entry: Any, key: Any) -> str | None:
     if not isinstance(entry, dict):
         return "the entry is no object"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from urllib.parse import quote, quote_plus
 
 from mcpvisor.supervisor.secret import MASK
-from mcpvisor.supervisor.transports.codec import decode, encode
+from mcpvisor.supervisor.transports.codec import encode, is_too_deep
 
 SHORTEST_SECRET: Final = 6
 """A shorter value than this would mask ordinary words."""
@@ -23,6 +26,11 @@ MAX_DEPTH: Final = 100
 """Levels that are kept of a value that is too deep to be written at once."""
 
 _MASK_BYTES: Final = MASK.encode()
+_ELLIPSIS_BYTES: Final = ELLIPSIS.encode()
+_SAFE: Final = ("", "/")
+"""What is left as it is in an address, by those who write all of it and by those who write a path."""
+
+_HEX: Final = re.compile("%[0-9A-F]{2}")
 
 
 class Mask:
@@ -46,9 +54,9 @@ class Mask:
     def _arrange(self) -> None:
         known = {*self._lasting, *self._passing}
         # Longest first: one may be a part of another.
-        self._secrets = sorted(known, key=lambda secret: (-len(secret), secret))
-        self._raw = [secret.encode() for secret in self._secrets]
-        self._quoted = [encode(secret)[1:-1] for secret in self._secrets]
+        self._forms = sorted({form for secret in known for form in forms(secret)}, key=lambda form: (-len(form), form))
+        self._raw = [form.encode("utf-8", "surrogateescape") for form in self._forms]
+        self._quoted = [json.dumps(form, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape") for form in self._forms]
 
     def raw(self, data: bytes) -> bytes:
         """The bytes with every secret masked."""
@@ -58,40 +66,72 @@ class Mask:
 
     def text(self, text: str) -> str:
         """The text with every secret masked, also one that was cut with the text. Linear in the length of the text."""
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        for secret in self._secrets:
-            text = _without_begin(text, secret)
+        text = _without(text, self._forms)
+        for secret in self._forms:
+            text = _without_begin(text, secret, len(text))
+        return text
+
+    def _cut(self, text: str) -> str:
+        """The text without begins of secrets before an ellipsis; its end is no cut in a value, where texts are whole."""
+        for secret in self._forms if ELLIPSIS in text else ():
+            text = _without_begin(text, secret, text.rfind(ELLIPSIS))
         return text
 
     def value(self, value: Any) -> Any:
-        """A JSON value with every secret in its texts masked; the same one where there is none. Never raises.
+        """A JSON value with every secret in its texts and keys masked; the same one where there is none. Never raises.
 
-        Of a value that is too deep to be written or read, what is below `MAX_DEPTH` levels is replaced.
+        Numbers stay. Of a value that is too deep to be written or read, what is below `MAX_DEPTH` levels is replaced.
         """
-        if value is None or not self._secrets:
+        if value is None or not self._forms:
             return value
         try:
-            return self._masked(value)
-        except ValueError:
+            data = encode(value)
+            # A look at the whole text is cheap, but it is no text to change: a secret may read like a part of JSON itself.
+            found = [form for form, quoted in zip(self._forms, self._quoted, strict=True) if quoted in data]
+            if not found and _ELLIPSIS_BYTES not in data:
+                return value
+            return self._walked(_upper(value, MAX_DEPTH) if is_too_deep(data) else value, found)
+        except (ValueError, RecursionError):
             # How deep may be written depends on the Python, how deep may be read does not.
-            try:
-                return self._masked(_upper(value, MAX_DEPTH))
-            except ValueError:
-                return _nothing_of(value)  # no JSON, or a secret that reads like JSON itself
+            return self._upper_levels(value)
 
-    def _masked(self, value: Any) -> Any:
-        """The value as it is read from its masked JSON text; raises ValueError where either cannot be done."""
-        data = encode(value)
-        masked = data
-        for secret in self._quoted:
-            masked = masked.replace(secret, _MASK_BYTES)
-        return value if masked == data else decode(masked, max_bytes=len(masked))
+    def _upper_levels(self, value: Any) -> Any:
+        upper = _upper(value, MAX_DEPTH)
+        try:
+            encode(upper)
+        except ValueError:
+            return _nothing_of(value)
+        return self._walked(upper, self._forms)
+
+    def _walked(self, value: Any, found: Sequence[str]) -> Any:
+        """A copy with what was found masked in every text in it."""
+        if isinstance(value, str):
+            return self._cut(_without(value, found))
+        if isinstance(value, dict):
+            return {self._walked(key, found): self._walked(one, found) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._walked(one, found) for one in value]
+        return value
 
 
-def _without_begin(text: str, secret: str) -> str:
-    """The text without the begin of a secret where the text was cut: at its end, or before one of the last ellipses."""
-    cut = len(text)
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def forms(secret: str) -> set[str]:
+    """A secret as it is, and as it comes back in JSON texts, forms and addresses, where some of its characters are escaped."""
+    quoted = json.dumps(secret, ensure_ascii=False)[1:-1]
+    escaped = {quoted, quoted.replace("/", "\\/"), json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/")}
+    encoded = {quote(secret, safe=safe, errors="surrogateescape") for safe in _SAFE}
+    encoded |= {quote_plus(secret, safe=safe, errors="surrogateescape") for safe in _SAFE}
+    lower = {_HEX.sub(lambda found: found.group().lower(), form) for form in encoded}
+    return {secret, *escaped, *encoded, *lower}
+
+
+def _without_begin(text: str, secret: str, cut: int) -> str:
+    """The text without the begin of a secret where it was cut: there, or before one of the last ellipses before it."""
     for _ in range(MAX_CUTS + 1):
         tail = text[max(0, cut - len(secret) + 1) : cut]
         at = tail.find(secret[:SHORTEST_SECRET])
@@ -108,7 +148,7 @@ def _without_begin(text: str, secret: str) -> str:
 
 def _upper(value: Any, depth: int) -> Any:
     """The upper levels of a value, with the mask for what is below them."""
-    if not isinstance(value, dict | list):
+    if not isinstance(value, dict | list | tuple):
         return value
     if depth == 0:
         return MASK
@@ -118,5 +158,7 @@ def _upper(value: Any, depth: int) -> Any:
 
 
 def _nothing_of(value: Any) -> Any:
-    """What stands for a value of which nothing can be kept; the params of a message are an object in any case."""
+    """What stands for a value of which nothing can be kept; an object and a list are one in any case."""
+    if isinstance(value, list | tuple):
+        return []
     return {} if isinstance(value, dict) else MASK

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 JsonObject = dict[str, Any]
+
+MAX_OFFER: Final = 16 * 1024 * 1024
+"""Bytes of JSON of an offer; a larger one is not kept, and after a restart such a server is waited for as a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

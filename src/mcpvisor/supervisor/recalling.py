@@ -6,16 +6,48 @@ import time
 from dataclasses import fields, replace
 from typing import Any, Final
 
+import anyio.lowlevel
+
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.negotiation import EraMemory
-from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.supervisor.offer import MAX_OFFER, NOTHING, Offer
 from mcpvisor.supervisor.spec import Era, ServerSpec
 from mcpvisor.supervisor.store import Remembered, StandingOrder, Store
 from mcpvisor.supervisor.target import target_digest
+from mcpvisor.supervisor.transports.codec import encode
 
 _NOTHING_KNOWN: Final = Remembered()
+_SLICE: Final = 0.005
+"""Seconds of masking after which others have their turn."""
+
+_AT_ONCE: Final = 64 * 1024
+"""Bytes of JSON that are masked in one step."""
+
+_APART: Final = 8
+"""Levels of an entry that are taken apart for that."""
+
 _PARTS: Final = tuple(part.name for part in fields(Offer))
+
+
+def _size(value: Any) -> int:
+    """Bytes of JSON of a value; none of one that JSON cannot say, of which nothing is kept."""
+    try:
+        return len(encode(value))
+    except ValueError:
+        return 0
+
+
+class _Turns:
+    """Gives others their turns when it has taken too long since the last time."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def pause(self) -> None:
+        if time.perf_counter() - self._since > _SLICE:
+            await anyio.lowlevel.checkpoint()
+            self._since = time.perf_counter()
 
 
 class Recall:
@@ -34,24 +66,59 @@ class Recall:
         """What the server offered last, without what it may have put there of its secrets."""
         self._told: Offer = self.offer
         """The same as the server said it."""
+        self._turn = 0
 
-    def offered(self, offer: Offer) -> None:
-        """What the server offers now."""
-        former, self._told = self._told, offer
-        changed = [name for name in _PARTS if getattr(offer, name) is not getattr(former, name)]
-        masked: dict[str, Any] = {name: self._masked(getattr(offer, name)) for name in changed}
-        self.offer = replace(self.offer, **masked)
-        self.keep()
+    async def offered(self, offer: Offer) -> None:
+        """What the server offers now; others have their turns while it is masked. Of two at a time the newer one is kept."""
+        self._turn += 1
+        turn = self._turn
+        masked = await self._masked(offer)
+        if turn == self._turn:
+            self.offer, self._told = masked, offer if masked is not NOTHING else NOTHING
+            self.keep()
 
-    def _masked(self, part: Any) -> Any:
-        value = self._mask.value(part)
-        return tuple(value) if isinstance(value, list) else value
+    async def _masked(self, offer: Offer) -> Offer:
+        """The offer without secrets; nothing where it is too large to be kept."""
+        size = 0
+        changed: dict[str, Any] = {}
+        turns = _Turns()
+        for name in _PARTS:
+            part = getattr(offer, name)
+            told: list[Any] = []
+            is_same = part is getattr(self._told, name)
+            for one in part if isinstance(part, tuple) else (part,):
+                size += _size(one)
+                if size > MAX_OFFER:
+                    return NOTHING
+                told.append(one if is_same else await self._masked_value(one, turns))
+                await turns.pause()
+            if not is_same:
+                changed[name] = tuple(told) if isinstance(part, tuple) else told[0]
+        return replace(self.offer, **changed)
+
+    async def _masked_value(self, value: Any, turns: _Turns, depth: int = 0) -> Any:
+        """The value without secrets; a large one is taken apart, as far as anybody writes them, so that no step is long."""
+        if depth == _APART or not isinstance(value, dict | list) or _size(value) <= _AT_ONCE:
+            return self._mask.value(value)
+        await turns.pause()
+        if isinstance(value, list):
+            parts: list[Any] = []
+            for one in value:
+                parts.append(await self._masked_value(one, turns, depth + 1))
+                await turns.pause()
+            return parts
+        told: dict[str, Any] = {}
+        for key, one in value.items():
+            told[self._mask.value(key)] = await self._masked_value(one, turns, depth + 1)
+            await turns.pause()
+        return told
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may lead to another server, of which nothing is known yet."""
         target = target_digest(spec)
         if target != self._target:
             self._target = target
+            self._turn += 1  # what is being masked is another server's
             self.era.verdict, self.era.skip_probe, self.era.only_sse = None, False, False
             self.offer = self._told = NOTHING
             self._keep()

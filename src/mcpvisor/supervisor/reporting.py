@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal as signals
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
@@ -80,6 +80,8 @@ class Reporter:
         self.on_list_notice: Callable[[str], bool] = lambda _: False
         """Takes the method of a notification; true when it was one about lists, which has events of its own."""
         self.on_offer: Callable[[Offer], None] = lambda _: None
+        self.on_keep: Callable[[Offer], Awaitable[None]] = _keep_nothing
+        """Keeps what is offered for the next run."""
         self.on_update: Callable[[object], None] = lambda _: None
         """Takes the `uri` of each notification of an updated resource, which has events of its own, whatever it is."""
         self.on_missed: Callable[[], None] = lambda: None
@@ -323,6 +325,10 @@ class Reporter:
             count = len(getattr(offer, kind))
             self.emit(events.CatalogChanged(at=time.time(), server=self.server, kind=kind, count=count))
 
+    async def keep_offer(self, offer: Offer) -> None:
+        """See `OfferWatcher`."""
+        await self.on_keep(offer)
+
     def dropped(self, kind: events.CatalogKind, listed: Listed) -> None:
         """See `OfferWatcher`. A list that is over a limit is counted as refused; what is within it is kept."""
         found = [Dropped("the list", listed.cut), *listed.dropped] if listed.cut else listed.dropped
@@ -339,6 +345,10 @@ class Reporter:
 
 MAX_DROPS_TOLD: Final = 20
 """Dropped entries of one list that are named; the others are counted."""
+
+
+async def _keep_nothing(_: Offer) -> None:
+    return
 
 
 def _signal_name(number: int) -> str:

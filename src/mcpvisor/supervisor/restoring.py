@@ -43,6 +43,10 @@ class OfferWatcher(Protocol):
         """The whole offer, and which of its lists differ from before."""
         ...
 
+    async def keep_offer(self, offer: Offer) -> None:
+        """Keep the offer for the next run, without holding anybody up for long."""
+        ...
+
     def dropped(self, kind: CatalogKind, listed: Listed) -> None:
         """Entries of a list were left out or repaired, or it was cut short."""
         ...
@@ -134,6 +138,7 @@ class Restorer:
                 self.offer = _with_list(self.offer, kind, listed.entries)
                 changed.append(kind)
         self._watcher.offered(self.offer, tuple(changed))
+        await self._watcher.keep_offer(self.offer)
 
     def _lacking(self) -> str:
         return "; ".join(f"{METHODS[kind]} failed: {why}" for kind, why in sorted(self._failed.items()))

@@ -241,6 +241,7 @@ async def test_a_damaged_file_is_moved_aside_and_a_new_one_is_begun(opened, tmp_
     assert aside.name.startswith("state.db.damaged-20")
     assert aside.exists()
     assert "it is damaged" in reason
+    assert aside == store.unread_file
     assert [("new",)] == query(path, "SELECT key FROM tokens")
 
 

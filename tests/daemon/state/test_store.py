@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -13,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from mcpvisor.daemon.state.kept import KeptSession, Limits, PastEvent
+from mcpvisor.supervisor.auth.kinds import ClientCredentials
+from mcpvisor.supervisor.auth.token_source import token_key
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
+from mcpvisor.supervisor.transports.address import parse_address
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +182,26 @@ async def test_what_is_known_of_a_server_goes_a_while_after_its_entry(opened):
     assert [ORDER, None] == kept
 
 
+def key_of(server: str) -> str:
+    url = "https://mcp.example/mcp"
+    auth = ClientCredentials(client_id="c", client_secret=Secret("s3cret"), token_url="https://id.example/token")
+    return token_key(server, parse_address(url), auth)
+
+
+async def test_tokens_go_with_their_servers_and_their_time(opened, tmp_path):
+    """A token of a server that is not configured any more, and one that has expired, are not left on disk."""
+    async with opened() as store:
+        for server, expires_at in (("here", 2000.0), ("gone", 2000.0), ("lasting", None), ("old", 999.0)):
+            await store.keep_token(key_of(server), KeptToken(value=Secret("s3cret"), expires_at=expires_at))
+        await store.keep_token("no key of ours", KeptToken(value=Secret("s3cret"), expires_at=None))
+        store.configured(["here", "lasting", "old"], 1000.0)
+        assert await store.flush()
+        kept = rows(tmp_path / "state.db", "SELECT key FROM tokens ORDER BY key")
+
+        assert [(key_of("here"),), (key_of("lasting"),)] == kept
+        assert store.token(key_of("old")) is None
+
+
 async def test_a_row_that_makes_no_sense_costs_only_itself(opened, tmp_path):
     """What cannot be understood is left out, and where it is; all the rest is there."""
     async with opened() as store:
@@ -190,6 +214,61 @@ async def test_a_row_that_makes_no_sense_costs_only_itself(opened, tmp_path):
 
     assert (KNOWN, None) == found
     assert [("docs", "bronze"), ("files", "modern")] == rows(tmp_path / "state.db", "SELECT name, era FROM servers ORDER BY 1")
+
+
+def offer_text(**parts: object) -> bytes:
+    return json.dumps(parts).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        ("UPDATE sessions SET used_at = ?", ["abc"]),
+        ("UPDATE sessions SET principal = ?", [b"uid:0"]),
+        ("UPDATE sessions SET view = ?", [b"files"]),
+        ("UPDATE sessions SET opened_with = ?", ["[]"]),
+        ("UPDATE tokens SET value = ?", [b"s3cret"]),
+        ("UPDATE tokens SET value = CAST(? AS TEXT)", [b"s3cret\xff"]),
+        ("UPDATE tokens SET expires_at = ?", ["abc"]),
+        ("UPDATE orders SET at = ?", ["abc"]),
+        ("UPDATE orders SET who = ?", [b"\xff"]),
+        ("UPDATE orders SET seen_at = ?", [1e300]),
+        ("UPDATE servers SET seen_at = ?", ["abc"]),
+        ("UPDATE servers SET skip_probe = ?", ["abc"]),
+        ("UPDATE servers SET name = ?", [b"files"]),
+        ("UPDATE servers SET offer = ?", [3]),
+        ("UPDATE servers SET offer = ?", [offer_text(server_info="x")]),
+        ("UPDATE servers SET offer = ?", [offer_text(capabilities=3)]),
+        ("UPDATE servers SET offer = ?", [offer_text(prompts=None)]),
+        ("UPDATE servers SET offer = ?", [offer_text(tools="***")]),
+        ("UPDATE servers SET offer = ?", [offer_text(tools=[{"name": "a", "inputSchema": "***"}])]),
+        ("UPDATE servers SET offer = ?", [offer_text(resources=[{"name": "a"}])]),
+        ("UPDATE servers SET offer = ?", [offer_text(resource_templates=["a"])]),
+        ("UPDATE servers SET offer = ?", [offer_text(instructions=["a"])]),
+        ("UPDATE journal SET at = ?", [1e300]),
+        ("UPDATE journal SET event = ?", [b'{"at": 1.0, "server": "files"}']),
+        ("UPDATE journal SET event = ?", [b'{"at": 1e300, "server": "files", "kind": "k"}']),
+        ("UPDATE journal SET event = ?", [b'[{"at": 1.0}]']),
+        ("UPDATE journal SET event = ?", [3]),
+    ],
+)
+async def test_a_row_with_a_wrong_type_costs_only_itself(opened, tmp_path, caplog, change, values):
+    """Whoever has edited the file, every field is checked before anybody relies on it; what is left out is counted."""
+    async with opened() as store:
+        store.remember("files", "t", KNOWN)
+        store.keep_order("files", ORDER)
+        await store.keep_token("k", KeptToken(value=Secret("s3cret"), expires_at=5.5))
+        store.keep_session(SESSION)
+        store.note(event(1))
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection, connection:
+        connection.execute(change, values)
+    async with opened() as store:
+        known = [store.recall("files", "t"), store.standing_order("files"), store.token("k")]
+        found = [*known, *store.sessions(), *store.past]
+        assert store.health.up
+
+    assert 4 == sum(one is not None for one in found)
+    assert ["rows of the state file that make no sense, and are left where they are: 1"] == caplog.messages
 
 
 async def test_a_value_that_json_cannot_say_costs_only_itself(opened):

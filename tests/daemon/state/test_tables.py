@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mcpvisor.daemon.state.kept import KnownServer
-from mcpvisor.daemon.state.tables import MAX_OFFER, SERVERS
-from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.daemon.state.tables import SERVERS
+from mcpvisor.supervisor.offer import MAX_OFFER, NOTHING, Offer
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.store import Remembered
 
-TOOLS = ({"name": "echo", "inputSchema": {"type": "object"}, "x-vendor": [1.5, None, "\u00e9"]}, {"name": "other"})
+TOOLS = (
+    {"name": "echo", "inputSchema": {"type": "object"}, "x-vendor": [1.5, None, "\u00e9"]},
+    {"name": "other", "inputSchema": {}},
+)
 WHOLE = Offer(tools=TOOLS, resources=({"uri": "x://1"},), capabilities={"tools": {}}, instructions='a "quoted" text')
 
 

@@ -104,6 +104,7 @@ async def test_another_command_is_run_at_once(server: Puppet, tmp_path: Path) ->
         ("print('no header')", "line 1 of its output is no `Name: value`"),
         ("print('{}')", "printed no headers"),
         ("import sys; sys.stderr.write(sys.argv[1]); sys.exit(3)", ": ***"),
+        ("import sys; sys.stderr.write(sys.argv[1] + 'x' * 794); sys.exit(3)", ": ***xx"),
     ],
 )
 async def test_a_command_that_fails(server: Puppet, tmp_path: Path, text: str, words: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.stderr import LINES_BURST, RING_LINES, StderrRing
 
@@ -89,6 +91,26 @@ def test_secrets_are_masked():
     ring.feed(b"key hunter22-long and hunter22 and a\n", 0.0)
 
     assert ["key *** and *** and a"] == ring.tail()
+
+
+@pytest.mark.parametrize("inside", ["\x1b[0m", "\u200b", "\x1b]0;t\x07", "\x00"])
+def test_secrets_with_something_unseen_in_them_are_masked(inside: str):
+    """What is taken out of a line does not hide a secret from who masks it."""
+    ring = StderrRing(Sink(), mask=Mask(["hunter22-long"]))
+    ring.feed(f"key hunter22{inside}-long!\nhunter22{inside}-long".encode(), 0.0)
+
+    assert ["key ***!", "***"] == ring.tail()
+
+
+@pytest.mark.parametrize("filler", [b"x" * 490 + b" ", b"\x1b[0m" * 1998])
+def test_a_secret_that_is_cut_with_its_line_leaves_nothing(filler: bytes):
+    """The begin of a secret at the limit of a line is masked, whether that is one of characters or of bytes."""
+    ring = StderrRing(Sink(), mask=Mask(["hunter22-long"]))
+    ring.feed(filler + b"hunter22\x1b[0m-long and more\n", 0.0)
+    (line,) = ring.tail()
+
+    assert line.endswith("***…")
+    assert "hunter" not in line
 
 
 def test_each_line_has_the_time_at_which_it_was_written():

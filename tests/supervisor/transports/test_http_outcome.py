@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mcpvisor.supervisor.errors import Outcome
+from mcpvisor.supervisor.masking import SHORTEST_SECRET, Mask
 from mcpvisor.supervisor.transports.http_outcome import (
+    EXCERPT,
+    MAX_CHALLENGE,
     Meaning,
     PushAnswer,
     Reply,
@@ -222,4 +226,40 @@ def test_answers_to_the_get(status: int, kind: str, expected: PushAnswer) -> Non
 
 def test_excerpt_is_clean() -> None:
     """What a server wrote is shown as one line without control characters, cut."""
-    assert "a b" + "x" * 197 == excerpt(b"a\n\x1b\t b" + b"x" * 900)
+    assert "a b" + "x" * 196 + "…" == excerpt(b"a\n\x1b\t b" + b"x" * 900)
+
+
+SECRET = "s3cr3t-of-the-server"
+
+
+def challenge(**parameters: str) -> str:
+    return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items())
+
+
+@pytest.mark.parametrize("length", range(SHORTEST_SECRET, len(SECRET)))
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda fill: reply(503, "text/html", fill(EXCERPT).encode(), retry_after="3"),
+        lambda fill: reply(403, JSON, rpc(-32000, fill(EXCERPT)), www_authenticate=challenge(error="x")),
+        lambda fill: reply(401, www_authenticate=challenge(error="x", error_description=fill(200))),
+        lambda fill: reply(401, www_authenticate=challenge(error=fill(200), scope="a")),
+        lambda fill: reply(401, www_authenticate=challenge(error="insufficient_scope", scope=fill(200))),
+        lambda fill: reply(401, www_authenticate=fill(MAX_CHALLENGE)),
+        lambda fill: reply(403, www_authenticate="Bearer error=x, " + fill(4096 - 22).replace(" ", " scope=")),
+    ],
+)
+def test_a_secret_at_a_cut_leaves_nothing(cut: Callable[[Callable[[int], str]], Reply], length: int) -> None:
+    """Wherever foreign text is cut, it shows, so that the begin of a secret in front of it is masked whatever comes after."""
+    failure = judge(cut(lambda room: "x" * (room - 2 - length) + " " + SECRET + "y" * 5000)).failure
+    mask = Mask([SECRET])
+
+    assert failure is not None
+    told = mask.text(failure.message) + json.dumps(mask.value(failure.data))
+    assert "***" in told
+    assert "s3cr3t" not in told
+
+
+def test_a_secret_with_unseen_characters_in_it_is_shown_without_them() -> None:
+    """A body is cleaned before anything is masked in it."""
+    assert f"a {SECRET} b" == excerpt(f"a\n{SECRET[:6]}\u200b\x1b[0m\xad{SECRET[6:]} b".encode())

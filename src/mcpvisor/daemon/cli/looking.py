@@ -85,6 +85,11 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
     store = status.get("state_store")
     if store is not None and not store["up"]:
         lines += ["", f"the state store is degraded, what is new is kept in memory only: {clean_line(store['reason'])}"]
+    if store is not None and store.get("damaged"):
+        lines += [
+            "",
+            f"the state file was damaged at the start, its orders do not stand any more; it is {clean_line(store['damaged'])}",
+        ]
     rejected = status["config"]["rejected"]
     if rejected:
         lines += ["", "rejected from the configuration (what was accepted before keeps running):"]

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from mcpvisor.daemon.state.checks import NotOurs, json_object, moment, text
 from mcpvisor.daemon.state.faults import FaultKind, StoreFault, fault_of
 from mcpvisor.daemon.state.kept import Limits, PastEvent
 from mcpvisor.daemon.state.pending import Batch
 from mcpvisor.daemon.state.tables import TABLES, Row, Table
-from mcpvisor.supervisor.transports.codec import decode, encode
+from mcpvisor.supervisor.transports.codec import encode
 
 _log = logging.getLogger(__name__)
 
@@ -194,6 +195,22 @@ def reserve_of(path: Path) -> Path:
 def load(connection: sqlite3.Connection) -> Loaded:
     """Everything in a state file that is kept in memory too; tables that it does not have yet are empty."""
     loaded = Loaded()
+    connection.text_factory = _any_text
+    try:
+        _load(connection, loaded)
+    finally:
+        connection.text_factory = str
+    if loaded.unread:
+        _log.warning("rows of the state file that make no sense, and are left where they are: %d", loaded.unread)
+    return loaded
+
+
+def _any_text(data: bytes) -> str:
+    """A text that is no UTF-8 costs its row, which is checked, and not the file."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _load(connection: sqlite3.Connection, loaded: Loaded) -> None:
     held = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     for table in TABLES:
         values = loaded.values[table] = {}
@@ -202,12 +219,20 @@ def load(connection: sqlite3.Connection) -> Loaded:
                 values[row[0]] = table.from_row(row)
             except (ValueError, TypeError, KeyError):
                 loaded.unread += 1
-    for at, server, kind, data in connection.execute(_NEWEST_EVENTS, (EVENTS_PER_SERVER,)) if "journal" in held else ():
+    for row in connection.execute(_NEWEST_EVENTS, (EVENTS_PER_SERVER,)) if "journal" in held else ():
         try:
-            loaded.events.append(PastEvent(at=at, server=server, kind=kind, view=decode(data, max_bytes=_EVENT_BYTES)))
-        except (ValueError, TypeError):
+            loaded.events.append(_event_from(row))
+        except (ValueError, TypeError, KeyError):
             loaded.unread += 1
-    return loaded
+
+
+def _event_from(row: Row) -> PastEvent:
+    at, server, kind, data = row
+    view = json_object(data, _EVENT_BYTES)
+    moment(view["at"])
+    if (text(view["kind"]), text(view.get("server", ""))) != (kind, server):
+        raise NotOurs("an event of another kind, or of another server")
+    return PastEvent(at=moment(at), server=text(server), kind=text(kind), view=view)
 
 
 def _rows(table: Table, values: Mapping[str, Any]) -> Iterable[Row]:

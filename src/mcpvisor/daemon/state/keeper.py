@@ -106,7 +106,14 @@ class Keeper:
     def state_store(self) -> JsonObject:
         """See `Keeping`."""
         health = self.store.health
-        return {"up": health.up, "reason": health.reason, "since": health.since, "path": str(self.store.path)}
+        damaged = self.store.unread_file
+        return {
+            "up": health.up,
+            "reason": health.reason,
+            "since": health.since,
+            "path": str(self.store.path),
+            "damaged": str(damaged) if damaged is not None else None,
+        }
 
     def past(self, server: str | None = None) -> list[JsonObject]:
         """See `Keeping`."""

@@ -16,6 +16,7 @@ from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer, Lim
 from mcpvisor.daemon.state.pending import Pending
 from mcpvisor.daemon.state.tables import ORDERS, SERVERS, SESSIONS, TABLES, TOKENS, Table
 from mcpvisor.daemon.state.writer import Emptied, Ended, Failed, Opened, Report, Writer, Written
+from mcpvisor.supervisor.auth.token_source import server_of
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
 
 OPEN_SECONDS: Final = 5.0
@@ -40,6 +41,8 @@ class StateStore:
         self.health = StoreHealth(up=False, reason="it is not open yet", since=time.time())
         self.past: list[PastEvent] = []
         """The newest events of each server from before this run, oldest first."""
+        self.unread_file: Path | None = None
+        """Where the file was put that was damaged at the start: what it held is not in memory."""
         self.on_health: Callable[[StoreHealth], None] = lambda _: None
         """Told the health when whether it is up, or why not, has changed."""
         self.on_emptied: Callable[[Path | None, str], None] = lambda _, __: None
@@ -163,7 +166,10 @@ class StateStore:
     # What was in the configuration
 
     def configured(self, servers: Iterable[str], now: float) -> None:
-        """Take note of which servers there are; what is known of those that have been missing for long is dropped."""
+        """Take note of which servers there are; what is known of those that have been missing for long is dropped.
+
+        Tokens go at once with their servers, and when they have expired: others can be fetched, and these only be stolen.
+        """
         here = set(servers)
         for table in (SERVERS, ORDERS):
             for name, known in list(self._values[table].items()):
@@ -171,6 +177,9 @@ class StateStore:
                     self._put(table, name, replace(known, seen_at=now))
                 elif name not in here and now - known.seen_at > self._limits.absent_seconds:
                     self._put(table, name, None)
+        for key, token in list(self._values[TOKENS].items()):
+            if server_of(key) not in here or (token.expires_at is not None and token.expires_at <= now):
+                self._put(TOKENS, key, None)
 
     # Memory first, then the thread
 
@@ -216,6 +225,8 @@ class StateStore:
                 self._set_health(up=False, reason=reason)
                 self._settled.set()
             case Emptied(aside=aside, reason=reason):
+                if not self._is_loaded:
+                    self.unread_file = aside
                 self.on_emptied(aside, reason)
             case Ended():
                 self._ended.set()

@@ -7,19 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from mcpvisor.daemon.state.checks import NotOurs, flag, json_object, moment, text
 from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer
+from mcpvisor.supervisor.entries import is_kept_entry
+from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.lifecycle_messages import Wanted
-from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.offer import MAX_OFFER, Offer
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
-from mcpvisor.supervisor.transports.codec import decode, encode
+from mcpvisor.supervisor.transports.codec import encode
 
 Row = tuple[Any, ...]
 
-MAX_OFFER: Final = 16 * 1024 * 1024
-"""Bytes of JSON of an offer; a larger one is not kept, and after a restart such a server is waited for as a new one."""
-
+_LISTS: Final[tuple[CatalogKind, ...]] = ("tools", "resources", "resource_templates", "prompts")
 _MAX_BLOB: Final = 256 * 1024 * 1024
 
 
@@ -53,20 +54,28 @@ class Table:
         return f"SELECT {', '.join(self.columns)} FROM {self.name}"  # noqa: S608 # names of ours
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    value = decode(data, max_bytes=_MAX_BLOB)
-    if not isinstance(value, dict):
-        raise TypeError("no JSON object")
-    return value
+def _object(data: object) -> dict[str, Any]:
+    return json_object(data, _MAX_BLOB)
 
 
-def _offer_from(data: bytes | None) -> Offer | None:
+def _offer_from(data: object) -> Offer | None:
     if data is None:
         return None
     kept = _object(data)
     known: dict[str, Any] = {field.name: kept[field.name] for field in fields(Offer) if field.name in kept}
-    lists: dict[str, Any] = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-    return Offer(**{**known, **lists})
+    for kind in _LISTS:
+        if kind in known:
+            known[kind] = _entries(kind, known[kind])
+    if not all(isinstance(known.get(name, {}), dict) for name in ("capabilities", "server_info")):
+        raise NotOurs("no object")
+    text(known.get("instructions", ""))
+    return Offer(**known)
+
+
+def _entries(kind: CatalogKind, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list) or not all(is_kept_entry(kind, entry) for entry in value):
+        raise NotOurs("no list of entries")
+    return tuple(value)
 
 
 def _offer_bytes(offer: Offer) -> bytes | None:
@@ -82,8 +91,8 @@ def _offer_bytes(offer: Offer) -> bytes | None:
             if size > MAX_OFFER:
                 return None
             time.sleep(0)  # who waits for the interpreter gets it now, and not after the five milliseconds of a switch
-        text = b",".join(texts)
-        parts.append(b'"%b":%b' % (field.name.encode(), b"[%b]" % text if isinstance(value, tuple) else text))
+        told = b",".join(texts)
+        parts.append(b'"%b":%b' % (field.name.encode(), b"[%b]" % told if isinstance(value, tuple) else told))
     return b"{%b}" % b",".join(parts)
 
 
@@ -95,14 +104,15 @@ def _server_row(name: str, known: KnownServer) -> Row:
 
 
 def _server_from(row: Row) -> KnownServer:
-    _, target, era, skip_probe, only_sse, offer, seen_at = row
+    name, target, era, skip_probe, only_sse, offer, seen_at = row
+    text(name)
     what = Remembered(
         era=Era(era) if era is not None else None,
-        skip_probe=bool(skip_probe),
-        only_sse=bool(only_sse),
+        skip_probe=flag(skip_probe),
+        only_sse=flag(only_sse),
         offer=_offer_from(offer),
     )
-    return KnownServer(target=target, what=what, seen_at=seen_at)
+    return KnownServer(target=text(target), what=what, seen_at=moment(seen_at))
 
 
 def _order_row(server: str, known: KnownOrder) -> Row:
@@ -111,8 +121,10 @@ def _order_row(server: str, known: KnownOrder) -> Row:
 
 
 def _order_from(row: Row) -> KnownOrder:
-    _, wanted, who, at, seen_at = row
-    return KnownOrder(order=StandingOrder(wanted=Wanted(wanted), who=who, at=at), seen_at=seen_at)
+    server, wanted, who, at, seen_at = row
+    text(server)
+    order = StandingOrder(wanted=Wanted(wanted), who=text(who), at=moment(at))
+    return KnownOrder(order=order, seen_at=moment(seen_at))
 
 
 def _token_row(key: str, token: KeptToken) -> Row:
@@ -120,7 +132,9 @@ def _token_row(key: str, token: KeptToken) -> Row:
 
 
 def _token_from(row: Row) -> KeptToken:
-    return KeptToken(value=Secret(row[1]), expires_at=row[2])
+    key, value, expires_at = row
+    text(key)
+    return KeptToken(value=Secret(text(value)), expires_at=None if expires_at is None else moment(expires_at))
 
 
 def _session_row(_: str, session: KeptSession) -> Row:
@@ -129,7 +143,13 @@ def _session_row(_: str, session: KeptSession) -> Row:
 
 def _session_from(row: Row) -> KeptSession:
     id_hash, principal, view, opened_with, used_at = row
-    return KeptSession(id_hash=id_hash, principal=principal, view=view, opened_with=_object(opened_with), used_at=used_at)
+    return KeptSession(
+        id_hash=text(id_hash),
+        principal=text(principal),
+        view=None if view is None else text(view),
+        opened_with=_object(opened_with),
+        used_at=moment(used_at),
+    )
 
 
 SERVERS: Final = Table(

@@ -100,7 +100,7 @@ class CommandSource:
         return bytes(out)
 
     def _words(self, err: bytearray) -> str:
-        said = self._mask.text(clean_text(self._mask.raw(bytes(err).strip()[-MAX_WORDS * 4 :]), MAX_WORDS)).strip()
+        said = self._mask.text(clean_text(self._mask.raw(bytes(err).strip())[-MAX_WORDS * 4 :], MAX_WORDS)).strip()
         return f": {said}" if said else ""
 
 

@@ -17,6 +17,7 @@ from mcpvisor.supervisor.auth.fetching import Answer, Fetcher
 from mcpvisor.supervisor.auth.kinds import ClientAuth, ClientCredentials, basic_value
 from mcpvisor.supervisor.auth.metadata import TokenEndpoint, discover, of_issuer
 from mcpvisor.supervisor.auth.token import LONGEST_LIFE, Obtained, obtained
+from mcpvisor.supervisor.cleaning import clip
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import Secret
@@ -141,7 +142,7 @@ class TokenSource:
     @staticmethod
     def _said(answer: Answer) -> str:
         """What is shown of an answer that is none: never its values, since a secret may be under any name."""
-        kind = answer.headers.get("content-type", "no content type").partition(";")[0][:_SAID]
+        kind = clip(answer.headers.get("content-type", "no content type").partition(";")[0], _SAID)
         return f"{len(answer.body)} bytes of {kind}"
 
 
@@ -149,6 +150,15 @@ def token_key(name: str, server: Address, auth: ClientCredentials) -> str:
     """The name under which a token is kept: whose, from where and for what, in one line without a secret."""
     issuer = auth.token_url.partition("?")[0] or auth.issuer or "discovered"
     return json.dumps([name, str(server), issuer, auth.client_id, auth.scope, auth.audience, auth.resource])
+
+
+def server_of(key: str) -> str | None:
+    """The server whose token is kept under a key; None where it is none of `token_key`."""
+    try:
+        parts = json.loads(key)
+    except ValueError:
+        return None
+    return parts[0] if isinstance(parts, list) and parts and isinstance(parts[0], str) else None
 
 
 def _as_obtained(token: str, expires_at: float | None) -> Obtained:

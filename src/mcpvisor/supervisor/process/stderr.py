@@ -136,4 +136,6 @@ class StderrRing:
         return ended > allowed
 
     def _clean(self, raw: bytes) -> str:
-        return clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS)
+        # Masked again when it is clean: a secret may have escapes in it, or be cut with the line.
+        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS)
+        return self._mask.text(line)

@@ -19,6 +19,7 @@ from mcpvisor.supervisor.auth.credential import (
     written_credential,
 )
 from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS
+from mcpvisor.supervisor.cleaning import clip
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import HttpTarget
@@ -269,12 +270,14 @@ def next_hop(base: Address, head: Head, hops: int, *, repeatable: bool) -> Addre
 def redirected(base: Address, location: str) -> Address:
     """Where a redirect leads, if it stays within the origin. Raises RedirectRefused, which names the address."""
     if len(location) > MAX_LOCATION:
-        raise RedirectRefused(f"a redirect from {base} to {location[:200]!r}..., an address of {len(location)} characters")
+        raise RedirectRefused(f"a redirect from {base} to {clip(location, 200)!r}, an address of {len(location)} characters")
     target = join_address(base, location)
     if target is None:
-        raise RedirectRefused(f"a redirect from {base} to {location[:200]!r}, which is no http address")
+        raise RedirectRefused(f"a redirect from {base} to {clip(location, 200)!r}, which is no http address")
     if len(target.path) > MAX_LOCATION:  # a relative one makes the path longer each time
-        raise RedirectRefused(f"a redirect from {base} to {location[:200]!r}, where the path has {len(target.path)} characters")
+        raise RedirectRefused(
+            f"a redirect from {base} to {clip(location, 200)!r}, where the path has {len(target.path)} characters"
+        )
     if target.origin != base.origin:
         # Another host would see the credentials, and http would show them to everybody on the way.
         raise RedirectRefused(

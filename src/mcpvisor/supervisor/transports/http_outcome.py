@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from mcpvisor.supervisor.auth.challenge import challenge_words
+from mcpvisor.supervisor.cleaning import clean_text, clip
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
 from mcpvisor.supervisor.transports.exchange import peer_error
@@ -19,6 +20,9 @@ EXCERPT: Final = 200
 
 MAX_ERROR_BODY: Final = 64 * 1024
 """Bytes that are read of the body of a refusal."""
+
+MAX_CHALLENGE: Final = 2048
+"""Characters of a WWW-Authenticate that a failure carries."""
 
 MAX_RETRY_AFTER: Final = 86_400.0
 
@@ -236,8 +240,8 @@ def _failed(
         outcome = Outcome.MAYBE_EXECUTED  # what is refused here says nothing about the address before
     data: dict[str, Any] = {"http_status": reply.status, "content_type": reply.content_type}
     if reply.www_authenticate:
-        data["www_authenticate"] = reply.www_authenticate[:2048]
-    said = _error_text(error["error"])[:EXCERPT] if error is not None else excerpt(reply.body)
+        data["www_authenticate"] = clip(reply.www_authenticate, MAX_CHALLENGE)
+    said = clip(_error_text(error["error"]), EXCERPT) if error is not None else excerpt(reply.body)
     message = f"the server answered {status_line(reply.status)}, {reply.content_type or 'no content type'}"
     message += f": {said}" if said else ", and no body"
     if words := challenge_words(reply.www_authenticate):
@@ -257,8 +261,8 @@ def status_line(status: int) -> str:
 
 def excerpt(body: bytes) -> str:
     """The begin of a foreign body as one clean line."""
-    text = body[: EXCERPT * 4].decode("utf-8", "replace")
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())[:EXCERPT]
+    text = clean_text(body, EXCERPT * 4)
+    return clip(" ".join("".join(filter(str.isprintable, text)).split()), EXCERPT)
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
