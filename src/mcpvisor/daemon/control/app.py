@@ -41,6 +41,9 @@ _STDERR_LINES: Final = 50
 _MOST_LINES: Final = 10_000
 _RELOAD_SECONDS: Final = 60.0
 
+_UNTIL_STOPPED: Final = frozenset({Order.STOP, Order.DISABLE})
+"""Orders that can still be followed while the daemon stops."""
+
 
 class Operations:
     """The routes that look at the daemon and give it orders."""
@@ -64,7 +67,7 @@ class Operations:
         return json_response(facts_view(self._facts))
 
     async def status(self, request: Request) -> Response:
-        """GET /v1/status?wait=SECONDS: all servers; with `wait`, not before they are as wanted or the time is over."""
+        """GET /v1/status?wait=SECONDS: all servers; with `wait`, once they are as wanted, it is over or the daemon stops."""
         await self._until_healthy(number_asked(request.query_params, "wait", 0, 86400), request.query_params.get("server"))
         view = status_view(
             self._supervisor.statuses(),
@@ -103,6 +106,8 @@ class Operations:
         except ValueError:
             raise ApiError("NOT_FOUND", "UNKNOWN_ORDER", f"no order is called {word!r}: {', '.join(Order)}") from None
         await read_object(request)
+        if order not in _UNTIL_STOPPED and (stopping := self._facts.stopping()):
+            raise ApiError("FAILED_PRECONDITION", "STOPPING", f"{order.value} is refused, the daemon is stopping: {stopping}")
         self._supervisor.connection(name)  # what is no server, or not a valid one, is told at once
         _log.info("%s ordered %s of %s", who, order.value, name, extra={"audit": True, "peer": request.client})
         await self._supervisor.order(name, order, who=who)
@@ -159,7 +164,7 @@ class Operations:
         if seconds == 0:
             return
         with anyio.move_on_after(seconds), self._supervisor.bus.subscribe() as events:
-            while not self._healthy(server):
+            while not self._healthy(server) and not self._facts.stopping():
                 await anext(events)
 
     def _healthy(self, server: str | None) -> bool:

@@ -80,6 +80,7 @@ def status_view(
         "now": now,
         "daemon": facts_view(facts),
         "state_store": state_store,
+        "stopping": facts.stopping() or None,
     }
 
 
