@@ -108,6 +108,8 @@ class Daemon:
         supervisor.bus.attach(self._recorder)
         supervisor.bus.attach(EventLines(self._log.emit, self._log.is_shown))
         _tell_subtree(self._subtree)
+        if self._state.read_only:
+            _log.warning("what should outlive the daemon is kept in memory only", why=self._state.read_only)
         await self._sweep_previous()
         try:
             async with anyio.create_task_group() as tasks:
