@@ -30,7 +30,7 @@ from mcpvisor.daemon.control.keeping import Keeping
 from mcpvisor.daemon.control.probes import MissedProbes
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
-from mcpvisor.daemon.control.streams import Past, follow_events, follow_stderr
+from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr
 from mcpvisor.daemon.control.views import change_view, facts_view, line_view, server_view, status_view
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.supervisor import Order, Supervisor
@@ -129,7 +129,7 @@ class Operations:
         kind = query.get("kind")
         if "follow" in query and not flag_asked(query, "follow"):
             newest = number_asked(query, "backlog", _STDERR_LINES, _MOST_LINES)
-            return json_response({"events": self._past.events(server, kind, newest)})
+            return json_response({"events": self._past.events(server, kind, newest), "live_only": kind in LIVE_ONLY})
         backlog = number_asked(query, "backlog", 0, _MOST_LINES)
         return StreamResponse(follow_events(self._past, server, kind, backlog), self._closing)
 
@@ -147,8 +147,9 @@ class Operations:
         paths = (await read_object(request)).get("paths", [])
         if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
             raise invalid("FIELD", "'paths' must be a list of absolute paths")
-        changes, config = await self._reloading.plan(paths)
-        return json_response({"changes": [change_view(change) for change in changes], "config": config})
+        changes, config, needs_restart = await self._reloading.plan(paths)
+        view = {"changes": [change_view(change) for change in changes], "config": config}
+        return json_response({**view, "needs_restart": list(needs_restart)})
 
     def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change, and what its server does now; one that was removed does nothing any more."""
