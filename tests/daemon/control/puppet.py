@@ -67,6 +67,7 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "deadline": None,
         "push": "",
         "push_reason": "",
+        "push_next": None,
     }
     return ServerStatus(**{**values, **other})
 

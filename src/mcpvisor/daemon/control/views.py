@@ -63,6 +63,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "replacing": status.replacing,
         "push": status.push,
         "push_reason": status.push_reason,
+        "push_next": status.push_next,
     }
 
 
