@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,15 @@ def test_a_credential_is_masked_wherever_it_stands(value):
 def test_a_plain_text_stays_as_it_is(text):
     """What holds no credential is not touched."""
     assert text == clean_text(text)
+
+
+@pytest.mark.parametrize("text", ["a." * (TEXT_CHARACTERS // 2 - 4) + "@://", "a://" * (TEXT_CHARACTERS // 4 - 1) + "@"])
+def test_a_long_text_takes_no_longer_than_its_length(text):
+    """Nothing that a server writes makes the cleaning slow."""
+    began = time.process_time()
+    clean_text(text)
+
+    assert time.process_time() - began < 0.5
 
 
 def test_plain_values_keep_their_kind():

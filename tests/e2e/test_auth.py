@@ -87,7 +87,7 @@ def test_a_saved_edit_rotates_in_place(tmp_path: Path, server: Puppet):
         before = server.state()["initializes"]
         server.control("set", secret=f"{CANARY}-second")
         daemon.write("servers.toml", entries(server, secret=f"{CANARY}-second"))
-        daemon.until(lambda: "new configuration (target): update" in daemon.log_text(), "the edit")
+        daemon.until(lambda: "new configuration (auth): update" in daemon.log_text(), "the edit")
         server.control("revoke")
         client = Client(daemon).open()
         assert "hello" in json.dumps(client.call("fetched__echo", text="hello"))

@@ -14,6 +14,7 @@ from mcpvisor.supervisor.events import ServerStateChanged, SessionLost
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import HttpTarget, TlsTrust
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.transports.push import ASK_AGAIN
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +40,8 @@ class TestNoPushStream:
 
         assert ["one", "two"] == answers
         assert said in case.status.push_reason
+        assert case.status.push_next is not None
+        assert ASK_AGAIN - 60 < case.status.push_next - time.time() <= ASK_AGAIN
         assert (State.READY, 1, 1) == (case.status.state, case.status.generation, puppet.state()["gets"])
 
     async def test_a_server_that_fails_at_it_is_asked_again_more_slowly(self, http_case):

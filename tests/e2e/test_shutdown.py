@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.e2e.running import RunningDaemon, puppet
 
+from mcpvisor.daemon.cli.exits import CliError, Exit
+from mcpvisor.daemon.cli.looking import status_lines
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 
 pytestmark = pytest.mark.alone
@@ -121,6 +123,31 @@ def test_a_load_balancer_finds_out_before_anything_is_refused(
     assert alive == (200, "ok")
     assert answer["result"]["content"] == [{"type": "text", "text": "still here"}]
     assert (code, took < notice) == (0, hurried)
+
+
+def test_a_daemon_that_stops_says_so(daemon: Callable[..., RunningDaemon], servers: Path) -> None:
+    """`status` has what is going on, in text and JSON, and an order that cannot be followed any more is refused."""
+    running = daemon(puppet("slow", servers / "stdio_sleeper.py"), env={"MCPVISOR_GATEWAY__DRAIN_NOTICE": "30"})
+    before = running.until_ready()
+    assert probe(running.gateway) == (200, "ok")
+    os.kill(running.pid, signal.SIGTERM)
+    notice = running.until(lambda: running.status()["stopping"], "the notice")
+    shown = status_lines(running.status(wait=20), None)[0]
+    with pytest.raises(CliError, match="restart is refused, the daemon is stopping: calls are still served") as refused:
+        running.order("slow", "restart")
+    session = HttpCaller(running.gateway)
+    session.begin("slow__sleep", {"seconds": 3})
+    running.until(lambda: running.server("slow")["in_flight"] == 1, "the call")
+    stopped = running.order("slow", "stop")["wanted"]
+    session.answer()
+    session.close()
+    os.kill(running.pid, signal.SIGTERM)
+
+    assert before["stopping"] is None
+    assert notice == "calls are still served, while /readyz says that it drains"
+    assert (shown, stopped) == (f"stopping: {notice}", "stopped")
+    assert refused.value.exit == Exit.NO
+    assert running.process.wait(20) == 0
 
 
 def test_a_stop_that_nobody_looks_at_takes_no_notice(daemon: Callable[..., RunningDaemon], servers: Path) -> None:

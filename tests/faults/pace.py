@@ -58,6 +58,7 @@ class Pace:
         patch.setattr(restoring, "LIST_RETRY_MAX", self.again_max)
         patch.setattr(listening, "LISTEN_RETRY", self.again)
         patch.setattr(listening, "LISTEN_RETRY_MAX", self.again_max)
+        patch.setattr(listening, "PROBATION", self.again)
         patch.setattr(listening, "SLOW_RETRY", self.slow_retry)
         patch.setattr(outcome, "RETRY", self.again)
         patch.setattr(outcome, "RETRY_MAX", self.again_max)

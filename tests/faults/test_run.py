@@ -45,7 +45,7 @@ FATES = [
     *(pytest.param(make, id=name, marks=needs_mounts) for name, make in MOUNTED.items()),
 ]
 
-PART = 10
+PART = 16
 
 
 @pytest.mark.slow

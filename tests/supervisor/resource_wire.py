@@ -24,7 +24,10 @@ def refusal(code: int = -32603, message: str = "not today") -> RequestFailed:
 
 
 class ResourceServer(MemoryServer):
-    """`refusals` are what it answers to a subscription, by URI; `unknown` are URIs that a stream leaves out."""
+    """`refusals` are what it answers to a subscription, by URI; `unknown` are URIs that a stream leaves out.
+
+    With `ends_streams` it ends each stream in good order as soon as it has acknowledged it.
+    """
 
     def __init__(self, *, kind: str = "stdio", subscribe: bool = True) -> None:
         super().__init__(kind=kind)
@@ -40,6 +43,7 @@ class ResourceServer(MemoryServer):
         self.stream_refusal: RequestFailed | None = None
         self.acknowledges = True
         self.ack_after = 0.0
+        self.ends_streams = False
         self.push: PushState = "open"
         self.push_changed = anyio.Event()
         self._running = 0
@@ -127,6 +131,9 @@ class ResourceServer(MemoryServer):
             await anyio.sleep(self.ack_after)
             if self.acknowledges:
                 self.acknowledge(pending, [uri for uri in asked if uri not in self.unknown])
+            if self.ends_streams:
+                await anyio.sleep(0.01)
+                pending.settle({"resultType": "complete"})
             await pending.done.wait()
         finally:
             self.streams.pop(pending.id, None)

@@ -24,6 +24,15 @@ from mcpvisor.supervisor.spec import (
 FILES = ServerSpec(name="files", target=StdioLaunch(command="files"))
 
 
+def test_a_changed_target_is_named_by_its_keys() -> None:
+    """What a person has written is named, and both keys where the kind of server is another."""
+    here, there = (ServerSpec(name="x", target=HttpTarget(url=f"https://{host}/mcp")) for host in ("here", "there"))
+    process = ServerSpec(name="x", target=StdioLaunch(command="x"))
+
+    assert ("url",) == change_between(here, there).fields
+    assert ("command", "url") == change_between(here, process).fields
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

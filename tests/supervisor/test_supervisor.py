@@ -463,7 +463,7 @@ class TestWhatIsWanted:
 
         assert plan == [
             PlannedChange("keep", Change.KEEP),
-            PlannedChange("restart", Change.RESTART, ("target",)),
+            PlannedChange("restart", Change.RESTART, ("command",)),
             PlannedChange("start", Change.START),
             PlannedChange("stop", Change.STOP),
             PlannedChange("update", Change.UPDATE, ("call_timeout", "tools")),

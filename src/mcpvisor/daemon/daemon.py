@@ -86,6 +86,8 @@ class Daemon:
         self._subtree = subtree
         self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
         self._stopping = anyio.Event()
+        self._stage = ""
+        """What is going on at the end, in words; empty before it."""
         self._applied = anyio.Event()
         """Set once a configuration was applied."""
         self._notice = DrainNotice(self._settings.gateway.drain_notice)
@@ -106,6 +108,8 @@ class Daemon:
         supervisor.bus.attach(self._recorder)
         supervisor.bus.attach(EventLines(self._log.emit, self._log.is_shown))
         _tell_subtree(self._subtree)
+        if self._state.read_only:
+            _log.warning("what should outlive the daemon is kept in memory only", why=self._state.read_only)
         await self._sweep_previous()
         try:
             async with anyio.create_task_group() as tasks:
@@ -140,6 +144,7 @@ class Daemon:
                 background.start_soon(part)
             await self._stopping.wait()
             self._reloading.is_stopping = True
+            self._stage = "calls are still served, while /readyz says that it drains"
             background.cancel_scope.cancel()
         self._notifier.stopping("stopping: servers finish what they have begun")
         _log.info("stopping")
@@ -148,7 +153,9 @@ class Daemon:
         tasks.start_soon(self._hurry, gateway)
         await self._notice.give(self._hurried)
         # Probes and the control socket answer until the last server has ended: what is going on can be seen.
+        self._stage = "no more calls are taken, servers finish those that they have begun"
         await gateway.drain()
+        self._stage = "servers are being ended"
         await supervisor.close()
 
     def stop(self) -> None:
@@ -178,7 +185,13 @@ class Daemon:
         )
         await parts.enter_async_context(gateway)
         addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}
-        facts = Facts(version=__version__, started_at=time.time(), pid=os.getpid(), addresses=addresses)
+        facts = Facts(
+            version=__version__,
+            started_at=time.time(),
+            pid=os.getpid(),
+            addresses=addresses,
+            stopping=lambda: self._stage,
+        )
         control = ControlServer(
             self._supervisor,
             self._reloading,

@@ -15,6 +15,7 @@ from mcpvisor.daemon.config.applied import decide
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
+from mcpvisor.daemon.config.settings import changed_settings
 from mcpvisor.daemon.control.reloading import ConfigState
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.systemd import Notifier
@@ -77,16 +78,19 @@ class DaemonReloading:
             InvalidEntry(name=name, reason=problem.error, origin=problem.where) for name, problem in invalid.items() if name
         )
 
-    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState]:
+    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState, tuple[str, ...]]:
         """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""
         if not paths:
             applied = await self._reloader.preview()
-            return self._supervisor.plan(applied.specs.values()), _state(applied.ok, rejected_json(applied.rejected))
+            state = _state(applied.ok, rejected_json(applied.rejected))
+            return self._supervisor.plan(applied.specs.values()), state, applied.needs_restart
         read = partial(load, [Path(path) for path in paths], dict(os.environ))
         loaded = await anyio.to_thread.run_sync(read)
         found = decide(None, loaded, anyio.current_time())
         specs: Mapping[str, ServerSpec] = found.specs if found is not None else {}
-        return self._supervisor.plan(specs.values()), _state(not loaded.problems, rejected_json(loaded.problems))
+        settings = changed_settings(self._reloader.applied.running, found.basis.settings) if found is not None else ()
+        state = _state(not loaded.problems, rejected_json(loaded.problems))
+        return self._supervisor.plan(specs.values()), state, settings
 
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""

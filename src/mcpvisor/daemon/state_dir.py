@@ -28,30 +28,36 @@ class SecondInstance(McpvisorError):
 
 
 class StateDir:
-    """The folder while it is ours. `instance` is this run's id, `previous` that of the run before, if one is known."""
+    """The folder while it is ours. `instance` is this run's id, `previous` that of the run before, if one is known.
 
-    def __init__(self, path: Path, instance: str, previous: str | None) -> None:
+    `read_only` says why nothing is written there, empty where all is: the servers run all the same.
+    """
+
+    def __init__(self, path: Path, instance: str, previous: str | None, read_only: str = "") -> None:
         self.path = path
         self.instance = instance
         self.previous = previous
+        self.read_only = read_only
 
     def remember(self) -> None:
         """Write down this run's id, so that the next one can sweep what we might leave behind."""
-        _write_whole(self.path / _INSTANCE, self.instance)
+        if not self.read_only:
+            _write_whole(self.path / _INSTANCE, self.instance)
 
 
 @contextmanager
 def taken(path: Path) -> Generator[StateDir]:
     """The state folder, made (0700) where it is missing, and locked for as long as the context lasts.
 
-    Raises SecondInstance when another daemon holds it, StateDirUnusable when it cannot be written.
+    On a disk that is read-only it is used as it is: a disk that failed must not keep the servers down.
+    Raises SecondInstance when another daemon holds it, StateDirUnusable when it cannot be written for another reason.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         distrusted = distrust(path, path.stat(), os.geteuid())
         if distrusted:
             raise StateDirUnusable(f"daemon.state_dir: {distrusted}")
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor, read_only = _opened(path)
     except OSError as error:
         raise StateDirUnusable(
             f"daemon.state_dir: {path} cannot be written ({error.strerror}); make it writable or name another folder"
@@ -61,9 +67,24 @@ def taken(path: Path) -> Generator[StateDir]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SecondInstance(f"another daemon uses {path} (see `mcpvisor status`)") from error
-        yield StateDir(path, secrets.token_hex(8), _read(path / _INSTANCE))
+        yield StateDir(path, secrets.token_hex(8), _read(path / _INSTANCE), read_only)
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path) -> tuple[int, str]:
+    """What is locked, open, and why nothing can be written there: the lock's file, or the folder where it cannot be made."""
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | flags, 0o600), ""
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        why = f"{path} cannot be written ({error.strerror})"
+    try:
+        return os.open(path / _LOCK, os.O_RDONLY | flags), why
+    except FileNotFoundError:  # then no daemon that holds it can be, but one that came here as we did
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags), why
 
 
 def _read(path: Path) -> str | None:

@@ -64,6 +64,7 @@ def describe(
         replacing=cycle.is_replacing,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
+        push_next=_wall(generation.push_next_at) if generation else None,
         origin=spec.origin,
         shown_name=spec.shown_name,
     )

@@ -85,6 +85,11 @@ class Generation:
         """Why the push stream stands so."""
         return self._wire.push_reason if self.push and self._wire is not None else ""
 
+    @property
+    def push_next_at(self) -> float | None:
+        """When the push stream is asked for again, in monotonic seconds; None where that is not due."""
+        return self._wire.push_next_at if self.push and self._wire is not None else None
+
     # Orders of the actor
 
     def retire(self, drain: float) -> None:

@@ -43,7 +43,7 @@ RESOURCE_UPDATED: Final = "notifications/resources/updated"
 _MAY_BE_UPDATES: Final = frozenset({"values", "syntax"})
 """Why a message is refused that may have been an update; one that is too large or too deep is none."""
 
-_NOT_HISTORY: Final = (
+NOT_HISTORY: Final = (
     events.StderrWritten,
     events.ServerNotified,
     events.ProcessesSampled,
@@ -56,7 +56,7 @@ _NOT_HISTORY: Final = (
 
 def is_kept(event: events.Event) -> bool:
     """Whether an event belongs to the history of what happened, and is no mere sample or text."""
-    return not isinstance(event, _NOT_HISTORY)
+    return not isinstance(event, NOT_HISTORY)
 
 
 class Reporter:

@@ -234,7 +234,7 @@ RESTARTING: Final = frozenset({"name", "target", "era", "max_message"})
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One line of a plan: what happens to a server, and which fields are the reason."""
+    """One line of a plan: what happens to a server, and which keys of its entry are the reason."""
 
     server: str
     change: Change
@@ -275,11 +275,23 @@ def change_between(old: ServerSpec | None, new: ServerSpec | None) -> PlannedCha
     if not differing:
         return PlannedChange(new.name, Change.KEEP)
     if "enabled" in differing:
-        return PlannedChange(new.name, Change.START if new.enabled else Change.STOP, differing)
+        return PlannedChange(new.name, Change.START if new.enabled else Change.STOP, _as_written(old, new, differing))
     restart = not RESTARTING.isdisjoint(differing) and not (
         RESTARTING.isdisjoint({*differing} - {"target"}) and rotates(old.target, new.target)
     )
-    return PlannedChange(new.name, Change.RESTART if restart else Change.UPDATE, differing)
+    return PlannedChange(new.name, Change.RESTART if restart else Change.UPDATE, _as_written(old, new, differing))
+
+
+def _as_written(old: ServerSpec, new: ServerSpec, differing: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys that these fields come from: of a target those in which it differs, or what makes it another kind."""
+    if "target" not in differing:
+        return differing
+    before, after = old.target, new.target
+    if type(before) is type(after):
+        keys = [key.name for key in fields(after) if getattr(before, key.name) != getattr(after, key.name)]
+    else:
+        keys = ["command", "url"]
+    return (*keys, *(field for field in differing if field != "target"))
 
 
 def plan_changes(old: dict[str, ServerSpec], new: dict[str, ServerSpec]) -> list[PlannedChange]:

@@ -63,6 +63,8 @@ class ServerStatus:
     """
     push_reason: str = ""
     """Why it stands so, in words."""
+    push_next: float | None = None
+    """When it is asked for again, in wall-clock seconds since the epoch; None where that is not due."""
     origin: str = ""
     shown_name: str = ""
     token_expires_at: float | None = None

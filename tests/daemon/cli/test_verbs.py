@@ -201,9 +201,19 @@ def test_what_is_rejected_is_a_fault_of_the_configuration(start, mcpvisor, verb)
     assert "mcpvisor: /etc/m.toml:3: unknown key 'comand'" in err.splitlines()
 
 
+def test_a_kind_of_event_that_is_not_kept_says_so(mcpvisor):
+    """Whoever asks for the past of what is told live only learns how it is seen; for other kinds nothing is said."""
+    _, _, err = outcome(mcpvisor("events", "--kind", "resource_updated"))
+    hint = "`mcpvisor events -f --kind resource_updated` shows it"
+
+    assert f"mcpvisor: resource_updated is told as it happens and not kept: {hint}" in err.splitlines()
+    assert "" == outcome(mcpvisor("events", "--kind", "server_state_changed"))[2]
+
+
 def test_a_plan_lists_what_would_change(mcpvisor):
     """`plan` lists the servers that would not stay as they are; `--exit-code` makes that a 1."""
-    assert (0, "restart  good (target)\n", "") == outcome(mcpvisor("plan"))
+    told = "mcpvisor: metrics.listen is another: it is read when the daemon starts\n"
+    assert (0, "restart  good (command)\n", told) == outcome(mcpvisor("plan"))
     assert 1 == mcpvisor("plan", "--exit-code").returncode
 
 

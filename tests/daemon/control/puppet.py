@@ -67,6 +67,7 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "deadline": None,
         "push": "",
         "push_reason": "",
+        "push_next": None,
     }
     return ServerStatus(**{**values, **other})
 
@@ -204,11 +205,11 @@ class PuppetReloading:
         more = {"hints": [{"where": "/etc/m.toml", "hint": "a hint"}], "needs_restart": ["gateway.listen"]}
         return {**self.config, "changes": changes, "ready": self.ready if wait else None, **more}
 
-    async def plan(self, paths: list[str]) -> tuple[list[PlannedChange], dict[str, Any]]:
+    async def plan(self, paths: list[str]) -> tuple[list[PlannedChange], dict[str, Any], tuple[str, ...]]:
         self.asked.append(tuple(paths))
         old, new = (ServerSpec(name="good", target=StdioLaunch(command=one)) for one in ("a", "b"))
         kept = ServerSpec(name="kept", target=StdioLaunch(command="a"))
-        return plan_changes({"good": old, "kept": kept}, {"good": new, "kept": kept}), self.config
+        return plan_changes({"good": old, "kept": kept}, {"good": new, "kept": kept}), self.config, ("metrics.listen",)
 
     def last_config(self) -> dict[str, Any]:
         return self.config

@@ -10,7 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mcpvisor.daemon.cli.using import _rows
 from mcpvisor.supervisor.events import CatalogChanged, ProbeAnswered, ProbeMissed, ServerRemoved, StderrWritten
+from mcpvisor.supervisor.spec import ToolView
 from mcpvisor.supervisor.states import State
 
 pytestmark = pytest.mark.anyio
@@ -337,6 +339,17 @@ async def test_offers_are_the_servers_own_entries(api):
     assert ["bad", "good"] == [offer["server"] for offer in every]
 
 
+async def test_tools_that_are_denied_are_told(api):
+    """An operator sees which tools of a server its entry keeps from clients."""
+    api.supervisor.doors["good"].spec = replace(api.supervisor.doors["good"].spec, tools=ToolView(deny=("ec*",)))
+    async with speaking(api) as client:
+        good, bad = [(await client.get(f"/v1/servers/{name}/offer")).json() for name in ("good", "bad")]
+
+    assert (["echo"], []) == (good["tools_denied"], bad["tools_denied"])
+    assert "(denied to clients)" in _rows(good, "tools")[0][2]
+    assert "(denied to clients)" not in _rows(bad, "tools")[0][2]
+
+
 async def test_answers_steer_no_terminal(api):
     """Controls and direction marks in what servers say leave as escapes: an answer may be printed; its value is kept."""
     words = "größe \x9b2J\u202e\x7f"
@@ -423,9 +436,10 @@ async def test_a_plan_changes_nothing(api):
 
     assert [("/etc/other",)] == api.reloading.asked
     assert [
-        ("good", "restart", ["target"]),
+        ("good", "restart", ["command"]),
         ("kept", "keep", []),
     ] == [(one["server"], one["change"], one["fields"]) for one in plan["changes"]]
+    assert ["metrics.listen"] == plan["needs_restart"]
     assert 400 == relative.status_code
 
 

@@ -62,6 +62,15 @@ def explained(puppet):
     return run
 
 
+def test_a_push_channel_that_is_not_there_says_when_it_is_asked_for_again(explained):
+    """A server without a push channel is asked again, and the explanation says when."""
+    _, lines = explained(State.READY, push="none", push_reason="GET was answered 405", push_next=NOW + 290)
+    _, never = explained(State.READY, push="open")
+
+    assert any(line.endswith("none: GET was answered 405; asked for again at <1290>") for line in lines)
+    assert ["  push       open"] == [line for line in never if "push" in line]
+
+
 def test_a_server_that_hangs_at_its_handshake(explained):
     """A hanging handshake is named, with how long it has lasted and when the daemon gives it up."""
     _, (what, following, remedy, *_) = explained(

@@ -15,7 +15,7 @@ from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import SubscriptionsRestored
 from mcpvisor.supervisor.spec import Era, WantedResource
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.subscriptions.listening import ACK_SECONDS, LISTEN_RETRY_MAX
+from mcpvisor.supervisor.subscriptions.listening import ACK_SECONDS, AGAIN_AND_AGAIN, LISTEN_RETRY_MAX
 from mcpvisor.supervisor.subscriptions.outcome import SLOW_RETRY
 
 
@@ -212,6 +212,31 @@ async def test_streams_that_do_not_last_are_opened_ever_more_seldom() -> None:
 
     assert reason.endswith("memo://a: the stream of notifications was lost: reset by peer")
     assert (True, State.READY) == (12 <= tries <= 25, state)
+
+
+async def test_streams_that_end_again_and_again_are_a_fault() -> None:
+    """What they carry is failed with the reason and the next try, and is read where that is wanted, until a stream lives."""
+    server = ResourceServer()
+    server.ends_streams = True
+    async with supervised(wanting(A, WantedResource(uri=B, poll=1.0)), files=server) as supervisor:
+        reason = await reach(supervisor, "files", State.DEGRADED)
+        await anyio.sleep(5)
+        began = len(server.asked)
+        seen: set[tuple[str, str, bool]] = set()
+        for _ in range(60):
+            await anyio.sleep(0.25)
+            seen |= {
+                (one.uri, one.state.value, one.next_retry is not None) for one in supervisor.subscriptions("files").statuses()
+            }
+        reads = len(server.asked) - began
+        server.ends_streams = False
+        await reach(supervisor, "files", State.READY)
+        after = states(supervisor)
+
+    assert reason.endswith(f"memo://a: {AGAIN_AND_AGAIN}")
+    assert {(A, "failed", True), (B, "polled", True)} == seen
+    assert {A: "active", B: "active"} == after
+    assert 12 <= reads <= 17
 
 
 async def test_a_server_without_such_streams_is_asked_seldom() -> None:

@@ -42,10 +42,13 @@ def show_plan(arguments: argparse.Namespace) -> int:
             say(f"{change['change']:<8} {change['server']}{_why(change)}")
         if not changing:
             kept = len(plan["changes"])
-            say(f"nothing would change ({counted(kept, 'server')} {'is' if kept == 1 else 'are'} kept)")
+            what = "no server" if plan["needs_restart"] else "nothing"
+            say(f"{what} would change ({counted(kept, 'server')} {'is' if kept == 1 else 'are'} kept)")
+    for setting in plan["needs_restart"]:
+        tell(f"{setting} is another: it is read when the daemon starts")
     if _tell_rejected(plan["config"]):
         return int(Exit.CONFIG)
-    return int(Exit.NO if changing and arguments.exit_code else Exit.DONE)
+    return int(Exit.NO if (changing or plan["needs_restart"]) and arguments.exit_code else Exit.DONE)
 
 
 def reload_config(arguments: argparse.Namespace) -> int:

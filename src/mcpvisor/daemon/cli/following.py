@@ -27,7 +27,11 @@ def register(verbs: Verbs) -> None:
     events.add_argument("-f", "--follow", action="store_true", help="go on as it happens, until Ctrl-C")
     events.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many events of the past (50)")
     events.add_argument("--server", metavar="S", help="of one server only")
-    events.add_argument("--kind", metavar="K", help="of one kind only, such as server_state_changed")
+    events.add_argument(
+        "--kind",
+        metavar="K",
+        help="of one kind only, such as server_state_changed; some, such as resource_updated, are shown with -f alone",
+    )
 
 
 def show_logs(arguments: argparse.Namespace) -> int:
@@ -64,6 +68,8 @@ def show_events(arguments: argparse.Namespace) -> int:
         else:
             for event in known["events"]:
                 say(_line(event))
+        if known.get("live_only"):
+            tell(f"{arguments.kind} is told as it happens and not kept: `mcpvisor events -f --kind {arguments.kind}` shows it")
         return int(Exit.DONE)
     for name, value in client.follow("/v1/events", query):
         if name == "lost":

@@ -76,6 +76,8 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
     Reasons are cut to what `limit` leaves of a line; where it is None, to `UNSEEN_WIDTH`.
     """
     lines = [f"{status['ready']}/{status['total']} ready"]
+    if stopping := status.get("stopping"):
+        lines.insert(0, f"stopping: {clean_line(stopping)}")
     now = status["now"]
     if status["servers"]:
         rows = [_row(server, now, limit) for server in status["servers"]]

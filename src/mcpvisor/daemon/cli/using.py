@@ -47,11 +47,17 @@ def show_list(arguments: argparse.Namespace) -> int:
     offers = [client.get(server_path(one, "/offer"))] if one else client.get("/v1/offers")["servers"]
     if arguments.json:
         lists = [
-            {"server": one["server"], "stale": one["stale"], **{key: one[key] for key, _ in _LISTS[kind]}} for one in offers
+            {
+                "server": one["server"],
+                "stale": one["stale"],
+                **{key: one[key] for key, _ in _LISTS[kind]},
+                **({"tools_denied": one["tools_denied"]} if kind == "tools" else {}),
+            }
+            for one in offers
         ]
         say_json({"servers": lists})
         return int(Exit.DONE)
-    rows = [_row(offer, entry, key) for offer in offers for entries, key in _LISTS[kind] for entry in offer[entries]]
+    rows = [row for offer in offers for row in _rows(offer, kind)]
     if rows:
         for line in table(("SERVER", kind.upper().removesuffix("S"), "DESCRIPTION"), rows, width()):
             say(line)
@@ -162,6 +168,14 @@ def _progress(params: Mapping[str, Any]) -> str:
     return f"{done}{f' of {total}' if total is not None else ''}{f': {message}' if message else ''}"
 
 
-def _row(offer: Mapping[str, Any], entry: Mapping[str, Any], key: str) -> tuple[str, str, str]:
+def _rows(offer: Mapping[str, Any], kind: str) -> list[tuple[str, str, str]]:
+    denied = frozenset(offer["tools_denied"] if kind == "tools" else ())
+    return [_row(offer, entry, key, denied) for entries, key in _LISTS[kind] for entry in offer[entries]]
+
+
+def _row(offer: Mapping[str, Any], entry: Mapping[str, Any], key: str, denied: frozenset[str]) -> tuple[str, str, str]:
     text = str(entry.get("description") or entry.get("title") or "").strip()
-    return offer["server"], str(entry.get(key, "")), text.split("\n")[0]
+    shown = text.split("\n")[0]
+    if entry.get(key) in denied:
+        shown = f"(denied to clients) {shown}"
+    return offer["server"], str(entry.get(key, "")), shown

@@ -30,7 +30,7 @@ from mcpvisor.daemon.control.keeping import Keeping
 from mcpvisor.daemon.control.probes import MissedProbes
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
-from mcpvisor.daemon.control.streams import Past, follow_events, follow_stderr
+from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr
 from mcpvisor.daemon.control.views import change_view, facts_view, line_view, server_view, status_view
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.supervisor import Order, Supervisor
@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 _STDERR_LINES: Final = 50
 _MOST_LINES: Final = 10_000
 _RELOAD_SECONDS: Final = 60.0
+
+_UNTIL_STOPPED: Final = frozenset({Order.STOP, Order.DISABLE})
+"""Orders that can still be followed while the daemon stops."""
 
 
 class Operations:
@@ -64,7 +67,7 @@ class Operations:
         return json_response(facts_view(self._facts))
 
     async def status(self, request: Request) -> Response:
-        """GET /v1/status?wait=SECONDS: all servers; with `wait`, not before they are as wanted or the time is over."""
+        """GET /v1/status?wait=SECONDS: all servers; with `wait`, once they are as wanted, it is over or the daemon stops."""
         await self._until_healthy(number_asked(request.query_params, "wait", 0, 86400), request.query_params.get("server"))
         view = status_view(
             self._supervisor.statuses(),
@@ -103,6 +106,8 @@ class Operations:
         except ValueError:
             raise ApiError("NOT_FOUND", "UNKNOWN_ORDER", f"no order is called {word!r}: {', '.join(Order)}") from None
         await read_object(request)
+        if order not in _UNTIL_STOPPED and (stopping := self._facts.stopping()):
+            raise ApiError("FAILED_PRECONDITION", "STOPPING", f"{order.value} is refused, the daemon is stopping: {stopping}")
         self._supervisor.connection(name)  # what is no server, or not a valid one, is told at once
         _log.info("%s ordered %s of %s", who, order.value, name, extra={"audit": True, "peer": request.client})
         await self._supervisor.order(name, order, who=who)
@@ -124,7 +129,7 @@ class Operations:
         kind = query.get("kind")
         if "follow" in query and not flag_asked(query, "follow"):
             newest = number_asked(query, "backlog", _STDERR_LINES, _MOST_LINES)
-            return json_response({"events": self._past.events(server, kind, newest)})
+            return json_response({"events": self._past.events(server, kind, newest), "live_only": kind in LIVE_ONLY})
         backlog = number_asked(query, "backlog", 0, _MOST_LINES)
         return StreamResponse(follow_events(self._past, server, kind, backlog), self._closing)
 
@@ -142,8 +147,9 @@ class Operations:
         paths = (await read_object(request)).get("paths", [])
         if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
             raise invalid("FIELD", "'paths' must be a list of absolute paths")
-        changes, config = await self._reloading.plan(paths)
-        return json_response({"changes": [change_view(change) for change in changes], "config": config})
+        changes, config, needs_restart = await self._reloading.plan(paths)
+        view = {"changes": [change_view(change) for change in changes], "config": config}
+        return json_response({**view, "needs_restart": list(needs_restart)})
 
     def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change, and what its server does now; one that was removed does nothing any more."""
@@ -159,7 +165,7 @@ class Operations:
         if seconds == 0:
             return
         with anyio.move_on_after(seconds), self._supervisor.bus.subscribe() as events:
-            while not self._healthy(server):
+            while not self._healthy(server) and not self._facts.stopping():
                 await anext(events)
 
     def _healthy(self, server: str | None) -> bool:

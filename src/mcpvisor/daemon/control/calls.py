@@ -21,6 +21,7 @@ from mcpvisor.daemon.control.answers import (
 )
 from mcpvisor.daemon.control.requests import caller, invalid, read_object, seconds_of, text_of
 from mcpvisor.daemon.control.views import offer_view
+from mcpvisor.daemon.gateway.catalog import shows
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.principal import Principal
@@ -64,7 +65,9 @@ class Calls:
 
     def _offer(self, name: str) -> dict[str, Any]:
         connection = self._supervisor.connection(name)
-        return offer_view(name, connection.offer, stale=connection.stale, era=connection.era)
+        offer, view = connection.offer, connection.spec.tools
+        denied = [str(tool.get("name")) for tool in offer.tools if not shows(view, tool.get("name"))]
+        return offer_view(name, offer, stale=connection.stale, era=connection.era, denied=denied)
 
     async def _answer(self, request: Request, connection: Connection, asked: _Asked) -> Response:
         who = caller(request)

@@ -136,7 +136,9 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     offer = ", ".join(counted(server[kind], kind.removesuffix("s")) for kind in ("tools", "resources", "prompts"))
     yield _fact("offers", offer + (" (last known, it is away)" if server["stale"] else ""))
     if server["push"]:
-        yield _fact("push", f"{server['push']}{': ' if server['push_reason'] else ''}{server['push_reason']}")
+        due = server.get("push_next")
+        again = f"; asked for again at {clock(due)}" if due is not None else ""
+        yield _fact("push", f"{server['push']}{': ' if server['push_reason'] else ''}{server['push_reason']}{again}")
     subscriptions = server["subscriptions"]
     if subscriptions["wanted"]:
         strangers = counted(explanation["unwanted_updates"], "update") if explanation["unwanted_updates"] else ""

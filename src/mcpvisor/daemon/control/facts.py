@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -15,3 +15,5 @@ class Facts:
     pid: int
     addresses: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Where the daemon listens, by listener: `gateway`, `metrics`."""
+    stopping: Callable[[], str] = str
+    """What is going on at the daemon's end, in words; empty while it has not been told to stop."""

@@ -49,8 +49,11 @@ class Reloading(Protocol):
         """Read and apply; with `wait`, then wait up to `timeout` seconds for the servers. Never raises for a bad file."""
         ...
 
-    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState]:
-        """What a reload would do, from `paths` or, where there are none, from the daemon's own files. Changes nothing."""
+    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState, tuple[str, ...]]:
+        """What a reload would do, from `paths` or, where there are none, from the daemon's own files. Changes nothing.
+
+        The last part are settings, as `section.key`, that would take a start of the daemon.
+        """
         ...
 
     def last_config(self) -> ConfigState:

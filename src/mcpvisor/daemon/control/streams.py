@@ -7,10 +7,11 @@ from typing import Final
 
 from mcpvisor.daemon.control.answers import Emit, Producer
 from mcpvisor.daemon.control.keeping import JsonObject, Keeping
-from mcpvisor.daemon.control.views import event_kind, event_view, line_view
+from mcpvisor.daemon.control.views import event_kind, event_view, kind_of, line_view
 from mcpvisor.supervisor.bus import EventBus, Subscription, Wanted
 from mcpvisor.supervisor.events import Event, ServerEvent, ServerRemoved, StderrWritten
 from mcpvisor.supervisor.process.stderr import StderrLine
+from mcpvisor.supervisor.reporting import NOT_HISTORY
 from mcpvisor.supervisor.supervisor import Supervisor
 from mcpvisor.supervisor.transports.codec import encode
 
@@ -19,6 +20,10 @@ QUEUE: Final = 4096
 
 QUEUE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of JSON that one reader may be behind."""
+
+
+LIVE_ONLY: Final = frozenset(kind_of(one) for one in NOT_HISTORY)
+"""Kinds that are told as they happen and never kept."""
 
 
 def selection(server: str | None, kind: str | None) -> Wanted:

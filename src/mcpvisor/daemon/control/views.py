@@ -63,6 +63,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "replacing": status.replacing,
         "push": status.push,
         "push_reason": status.push_reason,
+        "push_next": status.push_next,
     }
 
 
@@ -80,6 +81,7 @@ def status_view(
         "now": now,
         "daemon": facts_view(facts),
         "state_store": state_store,
+        "stopping": facts.stopping() or None,
     }
 
 
@@ -93,8 +95,8 @@ def facts_view(facts: Facts) -> JsonObject:
     }
 
 
-def offer_view(name: str, offer: Offer, *, stale: bool, era: str | None) -> JsonObject:
-    """What a server offers; the entries are the server's own."""
+def offer_view(name: str, offer: Offer, *, stale: bool, era: str | None, denied: Sequence[str]) -> JsonObject:
+    """What a server offers; the entries are the server's own. `denied` are the tools that its entry shows to no client."""
     return {
         "server": name,
         "stale": stale,
@@ -103,6 +105,7 @@ def offer_view(name: str, offer: Offer, *, stale: bool, era: str | None) -> Json
         "capabilities": offer.capabilities,
         "instructions": offer.instructions,
         "tools": offer.tools,
+        "tools_denied": list(denied),
         "resources": offer.resources,
         "resource_templates": offer.resource_templates,
         "prompts": offer.prompts,
@@ -134,7 +137,12 @@ def change_view(change: PlannedChange) -> JsonObject:
 
 def event_kind(event: Event) -> str:
     """The kind of an event as the API spells it: `ServerStateChanged` is `server_state_changed`."""
-    return _WORD_START.sub("_", type(event).__name__).lower()
+    return kind_of(type(event))
+
+
+def kind_of(event: type[Event]) -> str:
+    """As `event_kind`, of all events of a class."""
+    return _WORD_START.sub("_", event.__name__).lower()
 
 
 def event_view(event: Event) -> JsonObject:

@@ -32,6 +32,12 @@ LISTEN_RETRY_MAX: Final = 60.0
 LIVED: Final = 60.0
 """Seconds after which a stream counts as one that works: the next delay is the first one again."""
 
+IN_A_ROW: Final = 3
+"""So many streams in a row that did not live are a fault of the server, and no mere end of one."""
+
+PROBATION: Final = 5.0
+"""Seconds which a stream that follows such a row must last before it counts as one that brings updates."""
+
 ACK_SECONDS: Final = 10.0
 """How long a server may take to acknowledge a stream."""
 
@@ -39,6 +45,7 @@ SETTLE: Final = 0.1
 """Seconds for which further changes of what is wanted are gathered."""
 
 NOT_GRANTED: Final = "the server does not grant it: it is not among what the acknowledgement names"
+AGAIN_AND_AGAIN: Final = "the server ends the stream of notifications again and again"
 NOT_ACKNOWLEDGED: Final = f"the server has not acknowledged the stream within {ACK_SECONDS:g} s"
 
 
@@ -71,6 +78,8 @@ class Listening:
         self._delay = LISTEN_RETRY
         self._down = ""
         """Why the stream was lost; empty while it stands, and after an end in good order."""
+        self._row = 0
+        """Acknowledged streams in a row that did not live."""
         self._was_carrying = False
         """Whether the stream that was lost had been acknowledged."""
         self._has_gap = False
@@ -99,6 +108,12 @@ class Listening:
         """What the stream that stands brings updates of."""
         return (self._stream.granted if self._stream is not None else None) or frozenset()
 
+    def _trusted_at(self) -> float:
+        """When the stream that stands counts as one that brings updates: at once, but after a row that did not live."""
+        if self._stream is None or self._row < IN_A_ROW:
+            return float("-inf")
+        return self._stream.opened_at + PROBATION
+
     def _may_ask(self, forced: bool) -> bool:
         return self._offered or forced
 
@@ -117,7 +132,11 @@ class Listening:
 
     def _next_due(self, now: float) -> float:
         """The next time after `now`, which is when it was looked at last what is due."""
-        dues = [self._retry_at, *(retry.due(self._table.lists_changed_at) for retry in self._refused.values())]
+        dues = [
+            self._retry_at,
+            self._trusted_at(),
+            *(retry.due(self._table.lists_changed_at) for retry in self._refused.values()),
+        ]
         return min((at for at in dues if at > now), default=float("inf"))
 
     # The stream
@@ -207,7 +226,11 @@ class Listening:
             self._down = f"the stream of notifications was lost: {clean_text(stream.failure.message, WHY)}"
         else:
             self._down = "" if self._was_carrying else "the server ends the stream of notifications at once"
-        self._delay = LISTEN_RETRY if now - stream.opened_at >= LIVED else self._delay
+        has_lived = now - stream.opened_at >= LIVED
+        self._row = 0 if has_lived else self._row + self._was_carrying
+        if self._row >= IN_A_ROW:
+            self._down = "; ".join(part for part in (AGAIN_AND_AGAIN, self._down) if part)
+        self._delay = LISTEN_RETRY if has_lived else self._delay
         asked = (stream.failure.retry_after_s or 0.0) if stream.failure is not None else 0.0
         self._retry_at = now + max(self._delay * (0.5 + 0.5 * random.random()), asked)  # noqa: S311 - nothing to guess
         self._delay = min(self._delay * 2, LISTEN_RETRY_MAX)
@@ -221,16 +244,19 @@ class Listening:
     # What is shown
 
     def _show(self) -> None:
-        carried = self._carried()
+        carried, trusted_at = self._carried(), self._trusted_at()
+        is_trusted = anyio.current_time() >= trusted_at
         for uri, forced in self._attachment.wanted().items():
             refused = self._refused.get(uri)
             if not self._may_ask(forced):
                 self._attachment.failed(uri, NOT_OFFERED, None)
-            elif uri in carried:
+            elif uri in carried and is_trusted:
                 self._attachment.active(uri)
+            elif uri in carried:
+                self._attachment.failed(uri, AGAIN_AND_AGAIN, trusted_at)
             elif refused is not None:
                 self._attachment.failed(uri, refused.why, refused.due(self._table.lists_changed_at))
-            elif self._was_carrying or not self._down:
+            elif self._row < IN_A_ROW and (self._was_carrying or not self._down):
                 self._attachment.pending(uri, self._down)
             else:
                 self._attachment.failed(uri, self._down, self._retry_at)

@@ -87,6 +87,11 @@ class HttpWire(PostingWire):
         return self.push_stream.reason
 
     @property
+    def push_next_at(self) -> float | None:
+        """When the push stream is asked for again, in monotonic seconds."""
+        return None if self._is_modern else self.push_stream.next_at
+
+    @property
     def address(self) -> Address:
         """Where requests go now: redirects have been followed."""
         return self._endpoint.address

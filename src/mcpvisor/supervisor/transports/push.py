@@ -87,6 +87,8 @@ class PushStream:
         self._has_been_open = False
         self.state: PushState = "opening"
         self.reason = "not asked for yet"
+        self.next_at: float | None = None
+        """When it is asked for again, in monotonic seconds; None while it is being asked for, or is open."""
         self.changed = anyio.Event()
 
     async def run(self) -> None:
@@ -107,7 +109,9 @@ class PushStream:
             except (RedirectRefused, Unsendable) as error:
                 self._move("none", str(error))
                 delay = ASK_AGAIN
+            self.next_at = anyio.current_time() + delay
             await anyio.sleep(delay)
+            self.next_at = None
 
     async def _live(self) -> float:
         """One stream from its GET to its end in good order; the seconds to wait then."""

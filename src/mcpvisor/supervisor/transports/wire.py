@@ -168,6 +168,11 @@ class Wire(ABC):
         return ""
 
     @property
+    def push_next_at(self) -> float | None:
+        """When it is asked for again, in monotonic seconds; None where that is not due."""
+        return None
+
+    @property
     def push_trouble(self) -> str:
         """What keeps the server's notifications from coming, in words; empty while nothing does, or where none can come."""
         return ""
