@@ -83,8 +83,9 @@ async def test_refused(mode: str, state: str, named: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_trouble_is_tried_again() -> None:
-    """A GET that fails is sent again after a delay, and the stream is then used."""
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "401 Unauthorized"])
+async def test_trouble_is_tried_again(status: str) -> None:
+    """A GET that fails, or whose credentials are refused, is sent again after a delay, and the stream is then used."""
     gets = 0
 
     async def answer(request: Request, stream: anyio.abc.ByteStream) -> bytes | None:
@@ -93,7 +94,7 @@ async def test_trouble_is_tried_again() -> None:
             return reply(status="202 Accepted")
         gets += 1
         if gets < 3:
-            return reply(status="500 Internal Server Error")
+            return reply(status=status)
         await stream.send(STREAM_HEAD + event({"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": "a"}}))
         await anyio.sleep(60)
         return None
