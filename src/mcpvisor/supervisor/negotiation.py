@@ -25,11 +25,13 @@ _LEGACY_STATUSES: Final = frozenset({400, 404, 405})
 class NegotiationFailed(McpvisorError):
     """The handshake did not come about; `cause` is of the closed set of `WireEnd`, or `era_probe`."""
 
-    def __init__(self, cause: str, detail: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, cause: str, detail: str, retry_after_s: float | None = None, *, exit_code: int | None = None) -> None:
         super().__init__(detail)
         self.cause = cause
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.exit_code = exit_code
+        """That of the process, where it exited instead of answering."""
 
 
 @dataclass(slots=True)
@@ -130,7 +132,9 @@ async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio
         if stdio and wire.end is not None and wire.end.cause in ("process_exited", "stdout_closed"):
             memory.skip_probe = True
             raise NegotiationFailed(
-                "era_probe", "it ended when asked for its era; it is started again and not asked"
+                "era_probe",
+                "it ended when asked for its era; it is started again and not asked",
+                exit_code=wire.end.exit_code,
             ) from error
         if error.code == REQUEST_TIMEOUT_CODE:
             memory.verdict = None  # as for a cancellation
@@ -147,7 +151,7 @@ def _failure_of(error: MCPError) -> RequestFailed | None:
 def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
     failure = _failure_of(error)
     if wire.end is not None:
-        return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s)
+        return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s, exit_code=wire.end.exit_code)
     if failure is None and error.code == REQUEST_TIMEOUT_CODE:
         return NegotiationFailed("no_answer", "it took the handshake and gave no answer to it")
     if failure is not None and failure.cause == "not_streamable_http":
