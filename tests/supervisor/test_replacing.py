@@ -28,11 +28,35 @@ from mcpvisor.supervisor.spec import (
 )
 from mcpvisor.supervisor.states import ADMITTING, State
 from mcpvisor.supervisor.supervisor import Order, Supervisor
-from mcpvisor.supervisor.transports.wire import WireEnd
+from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 from tests.supervisor.memory_wire import MemoryServer
 from tests.supervisor.resource_wire import ResourceServer
 
+
+class ProcessServer(MemoryServer):
+    """A server whose generations each have a process: its pid is a thousand above the number."""
+
+    is_broken = False
+    """Whether a further process exits at once."""
+
+    @asynccontextmanager
+    async def open(self, opening: Opening) -> AsyncIterator[Wire]:
+        pid = 1000 + opening.generation
+        opening.processes.process_started(pid)
+        async with super().open(opening) as wire:
+            if self.is_broken:
+                wire.finish(EXITED)
+            try:
+                yield wire
+            finally:
+                wanted = wire.end is None or wire.end.cause != "process_exited"
+                code = None if wanted else 3
+                signal = 9 if wanted else None
+                opening.processes.process_ended(pid, exit_code=code, signal=signal, seconds=1.0, wanted=wanted, why="")
+
+
 ME = Principal("test")
+EXITED = WireEnd(cause="process_exited", detail="the server exited with code 3", exit_code=3)
 GONE = WireEnd(cause="connect_failed", detail="refused")
 
 pytestmark = pytest.mark.anyio
@@ -187,3 +211,28 @@ async def test_the_session_that_serves_on_keeps_its_subscriptions(era: Era) -> N
         [shown] = supervisor.subscriptions("web").statuses()
 
     assert ("active", "") == (shown.state.value, shown.reason)
+
+
+async def test_a_successor_that_died_lends_nothing_to_the_one_that_serves() -> None:
+    """Pid and generation are those of the process that serves; how another one ended is told with its own."""
+    server = ProcessServer()
+    async with supervised(server, program()) as supervisor:
+        server.is_broken = True
+        await supervisor.apply([program(1)])
+        shown = await supervisor.wait_until("web", lambda status: status.last_exit != "")
+        server.is_broken = False
+        await settled(supervisor)
+        await anyio.sleep(5)
+        later = supervisor.status("web")
+
+    assert (1, 1001) == (shown.generation, shown.pid)
+    exit_shown = (shown.last_exit, shown.last_exit_generation, shown.last_exit_pid, shown.last_exit_wanted)
+    assert ("exited with code 3 after 1.0 s", 2, 1002, False) == exit_shown
+    assert later.generation > 2
+    assert 1000 + later.generation == later.pid
+    assert ("was killed by SIGKILL after 1.0 s", 1, 1001, True) == (
+        later.last_exit,
+        later.last_exit_generation,
+        later.last_exit_pid,
+        later.last_exit_wanted,
+    )

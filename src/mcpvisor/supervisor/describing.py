@@ -29,6 +29,8 @@ def describe(
 ) -> ServerStatus:
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
+    number = generation.number if generation else cycle.generation
+    last = reporter.last_exit
     handshake = generation.handshake if generation else None
     return ServerStatus(
         name=spec.name,
@@ -39,8 +41,8 @@ def describe(
         era=connection.era,
         protocol_version=handshake.protocol_version if handshake else None,
         implementation=reporter.implementation(offer.server_info),
-        pid=reporter.pid,
-        generation=cycle.generation,
+        pid=reporter.pid_of(number),
+        generation=number,
         restarts=cycle.restarts,
         deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
         next_attempt=_wall(cycle.next_attempt),
@@ -55,7 +57,10 @@ def describe(
         resource_templates=len(offer.resource_templates),
         prompts=len(offer.prompts),
         stale=connection.stale,
-        last_exit=reporter.last_exit,
+        last_exit=last.how if last else "",
+        last_exit_generation=last.generation if last else None,
+        last_exit_pid=last.pid if last else None,
+        last_exit_wanted=last is not None and last.wanted,
         token_expires_at=token_expires_at,
         subscriptions_wanted=len(subscriptions),
         subscriptions_active=subscriptions.working,

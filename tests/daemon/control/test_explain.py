@@ -315,3 +315,18 @@ def test_limits_that_do_not_hold_are_among_the_facts(explained):
     assert "memory: this machine has version 1 only" == explanation["server"]["limits_not_enforced"]
     assert "  limits     not enforced: memory: this machine has version 1 only" in lines
     assert not any("limits" in line for line in held)
+
+
+@pytest.mark.parametrize(
+    ("generation", "wanted", "is_said"), [(7, False, True), (6, False, False), (7, True, False), (6, True, False)]
+)
+def test_an_exit_is_a_cause_only_of_its_own_generation(explained, generation, wanted, is_said):
+    """An exit of a former process, or one that the daemon itself has brought about, is below with its pid, and no cause."""
+    exit_shown = {"last_exit_generation": generation, "last_exit_pid": 41, "last_exit_wanted": wanted}
+    _, [what, *rest] = explained(
+        State.BACKOFF, reason="3 probes missed", last_exit="was killed by SIGKILL after 13.1 s", generation=7, **exit_shown
+    )
+    by_us = ", ended by the daemon" if wanted else ""
+
+    assert is_said is ("; its last process was killed by SIGKILL after 13.1 s" in what)
+    assert f"  last exit  was killed by SIGKILL after 13.1 s (generation {generation}, pid 41{by_us})" in rest

@@ -123,7 +123,7 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
         left = f"in {seconds(ahead)}" if ahead > 0 else f"{seconds(-ahead)} ago"
         yield _fact("token", f"{'expires' if ahead > 0 else 'expired'} {clock(expiry)} ({left})")
     if explanation["last_exit"]:
-        yield _fact("last exit", explanation["last_exit"])
+        yield _fact("last exit", _exit(explanation["last_exit"], server))
     if server["limits_not_enforced"]:
         yield _fact("limits", f"not enforced: {server['limits_not_enforced']}")
     if explanation["stdout_excerpt"]:
@@ -142,6 +142,12 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     yield _fact("written in", explanation["origin"] or "no file")
     if server["shown_name"]:
         yield _fact("written as", server["shown_name"])
+
+
+def _exit(how: str, server: Mapping[str, Any]) -> str:
+    """How a process ended, and which: it need not be the last one of the generation that is shown above."""
+    by_us = ", ended by the daemon" if server["last_exit_wanted"] else ""
+    return f"{how} (generation {server['last_exit_generation']}, pid {server['last_exit_pid']}{by_us})"
 
 
 def _fact(name: str, value: str) -> str:
