@@ -128,7 +128,7 @@ class Reporter:
         )
 
     def restarted(self, generation: int, reason: str) -> None:
-        """A further generation is being started."""
+        """A further generation is being started, or has taken over."""
         self.emit(events.ServerRestarted(at=time.time(), server=self.server, generation=generation, reason=reason))
 
     def connect_ended(self, generation: int, outcome: str, seconds: float) -> None:

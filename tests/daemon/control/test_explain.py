@@ -330,3 +330,18 @@ def test_an_exit_is_a_cause_only_of_its_own_generation(explained, generation, wa
 
     assert is_said is ("; its last process was killed by SIGKILL after 13.1 s" in what)
     assert f"  last exit  was killed by SIGKILL after 13.1 s (generation {generation}, pid 41{by_us})" in rest
+
+
+@pytest.mark.parametrize(
+    ("due", "reason", "expected"),
+    [
+        (NOW + 30, "", "keeps the session that serves, and tries again to bring up the next one - at <1030>, in 30 s."),
+        (None, "", "keeps the session that serves until the next one is up, and goes on with that."),
+        (None, "not again (restart.prevent_codes)", "keeps the session that serves, and brings up no other one until an edit"),
+    ],
+)
+def test_what_follows_while_another_session_is_to_take_over(explained, due, reason, expected):
+    """The next try of a successor has its time."""
+    _, [_, following, *_] = explained(State.DEGRADED, reason=reason, replacing=True, next_attempt=due)
+
+    assert following.startswith(f"Next: the daemon {expected}")
