@@ -31,6 +31,7 @@ def describe(
     spec, offer = cycle.spec, connection.offer
     number = generation.number if generation else cycle.generation
     last = reporter.last_exit
+    too_large, recycled_at = cycle.recycling
     handshake = generation.handshake if generation else None
     return ServerStatus(
         name=spec.name,
@@ -66,6 +67,8 @@ def describe(
         subscriptions_active=subscriptions.working,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
+        too_large=too_large,
+        recycled_at=_wall(recycled_at),
         replacing=cycle.is_replacing,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",

@@ -75,6 +75,7 @@ class Lifecycle:
         """What does not work besides calls of the generation that serves."""
         self._replacement: Replacement | None = None
         self._recycled_at = float("-inf")
+        self._too_large = ""
         self._deadline: float | None = None
         self._ready_since: float | None = None
         self._tried_at = float("-inf")
@@ -127,6 +128,13 @@ class Lifecycle:
     def is_replacing(self) -> bool:
         """Whether another generation is to take over from the one that serves."""
         return self._replacement is not None
+
+    @property
+    def recycling(self) -> tuple[str, float | None]:
+        """Why the one that serves is to be replaced for its memory, and from when on it may be; empty where it is not."""
+        if not self._too_large or self.state not in UP or self._replacement is not None:
+            return "", None
+        return self._too_large, self._recycled_at + self.spec.restart.stable_after
 
     @property
     def is_gone(self) -> bool:
@@ -210,8 +218,9 @@ class Lifecycle:
         is_held = event.generation == self._current and self.state in UP and self._replacement is None
         reason = over_ceiling(event.resident_bytes, self.spec.restart)
         if not is_held or not reason or now - self._recycled_at < self.spec.restart.stable_after:
+            self._too_large = reason if is_held else ""
             return []
-        self._recycled_at = now
+        self._recycled_at, self._too_large = now, ""
         return self._restart(reason, "memory", now)
 
     def _stop_budget(self) -> float:
@@ -265,7 +274,7 @@ class Lifecycle:
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
             self._held.linger(event.generation)
-        self._current, self._ready_since = None, None
+        self._current, self._ready_since, self._too_large = None, None, ""
         if stable:
             self._history.forget()
         if self.wanted is not Wanted.RUNNING:

@@ -83,6 +83,10 @@ class ServerStatus:
     limits_not_enforced: str = ""
     """Which limits of the entry do not hold for the running process, and why; empty where all do."""
 
+    too_large: str = ""
+    """Why it is to be replaced for the memory that it uses, which waits for `recycled_at`; empty where it is not."""
+    recycled_at: float | None = None
+
     replacing: bool = False
     """Whether another generation is being brought up to take over from the one that serves."""
 

@@ -345,3 +345,13 @@ def test_what_follows_while_another_session_is_to_take_over(explained, due, reas
     _, [_, following, *_] = explained(State.DEGRADED, reason=reason, replacing=True, next_attempt=due)
 
     assert following.startswith(f"Next: the daemon {expected}")
+
+
+def test_what_is_over_its_memory_says_so_before_it_is_replaced(explained):
+    """A server that is over its ceiling and waits for its time is not merely ready."""
+    over = "it uses 160 MiB, over the 100 MiB of restart.max_memory"
+    _, [what, following, *_] = explained(State.READY, too_large=over, recycled_at=NOW + 20)
+
+    assert f"s is ready, but {over}." == what
+    assert following.startswith("Next: the daemon replaces it in good order if it still uses so much then")
+    assert following.endswith("- at <1020>, in 20 s.")

@@ -121,6 +121,8 @@ def _rejected(evidence: Evidence) -> str:
 
 def _blemishes(evidence: Evidence, signs: Signs) -> str:
     said: list[str] = []
+    if evidence.status.too_large:
+        said.append(evidence.status.too_large)
     if flood := evidence.stderr_dropped:
         was = "was" if flood == 1 else "were"
         said.append(f"it floods stderr ({counted(flood, 'line')} over the rate {was} dropped)")

@@ -41,6 +41,8 @@ def what_next(evidence: Evidence) -> str:
         allowed = counted(evidence.missed.allowed, "missed probe")
         replaced = f"the daemon probes it again, and replaces it after {allowed} in a row"
         return f"{replaced}; none counts while a call is within its own time"
+    if status.too_large:
+        return "the daemon replaces it in good order if it still uses so much then (at most once in restart.stable_after)"
     if status.replacing and status.state in (State.READY, State.DEGRADED):
         return _of_replacement(status)
     if evidence.retry_after:
@@ -71,4 +73,6 @@ def next_at(evidence: Evidence) -> float | None:
     status = evidence.status
     if evidence.spec is None or evidence.ended_by_policy:
         return None
+    if status.too_large:
+        return status.recycled_at
     return status.next_attempt if status.state not in _PENDING else status.deadline

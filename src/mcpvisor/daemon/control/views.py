@@ -63,6 +63,8 @@ def server_view(status: ServerStatus) -> JsonObject:
         "limits_not_enforced": status.limits_not_enforced,
         "deadline": status.deadline,
         "token_expires_at": status.token_expires_at,
+        "too_large": status.too_large,
+        "recycled_at": status.recycled_at,
         "replacing": status.replacing,
         "push": status.push,
         "push_reason": status.push_reason,
