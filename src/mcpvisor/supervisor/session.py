@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.abc
@@ -24,6 +24,9 @@ from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSi
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
 JsonObject = dict[str, Any]
+
+_BY_HARM: Final = ("credentials", "probe", "latency", "lists", "push", "subscriptions")
+"""All that may be impaired, what hurts calls most first: a reason may be cut at its end."""
 
 
 class ProbeReport(Protocol):
@@ -145,7 +148,7 @@ class Session:
             self._told_impaired(self._lacking())
 
     def _lacking(self) -> str:
-        return "; ".join(text for text in self._impaired.values() if text)
+        return "; ".join(text for part in _BY_HARM if (text := self._impaired.get(part)))
 
     # Requests
 
