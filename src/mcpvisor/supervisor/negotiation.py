@@ -96,7 +96,10 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
             if failure is not None and is_legacy_evidence(failure, stdio=stdio):  # it may be of the newer era by now
                 memory.verdict, memory.skip_probe = None, False  # the next generation asks again
             raise
-    probed = await _probe(session, wire, memory, stdio=stdio)
+    try:
+        probed = await _probe(session, wire, memory, stdio=stdio)
+    except sdk.HandshakeRefused as refused:
+        return await _legacy_after(refused, session, memory)
     if probed is not None:
         memory.verdict = Era.MODERN
         return probed
@@ -107,6 +110,23 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
         handshake = await sdk.discover(session)
         memory.verdict = Era.MODERN
         return handshake
+
+
+async def _legacy_after(refused: sdk.HandshakeRefused, session: ClientSession, memory: EraMemory) -> sdk.Handshake:
+    """The older handshake with a server whose answer to the probe shows no newer era.
+
+    Where it refuses this as well, that answer is what is wrong with it.
+    """
+    memory.verdict = None
+    try:
+        return await _legacy(session, memory)
+    except sdk.UnsupportedVersion as error:
+        raise refused from error
+    except MCPError as error:
+        failure = _failure_of(error)
+        if failure is not None and failure.outcome is Outcome.PEER_ERROR:
+            raise refused from error
+        raise
 
 
 async def _legacy(session: ClientSession, memory: EraMemory) -> sdk.Handshake:
