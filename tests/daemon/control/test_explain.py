@@ -11,6 +11,7 @@ from mcpvisor.supervisor.events import (
     CredentialsFailed,
     CredentialsRefreshed,
     LogLevelAsked,
+    ProbeMissed,
     ProcessEnded,
     ServerStateChanged,
     SessionLost,
@@ -355,3 +356,13 @@ def test_what_is_over_its_memory_says_so_before_it_is_replaced(explained):
     assert f"s is ready, but {over}." == what
     assert following.startswith("Next: the daemon replaces it in good order if it still uses so much then")
     assert following.endswith("- at <1020>, in 20 s.")
+
+
+@pytest.mark.parametrize(
+    ("misses", "expected"), [(2, "probe_missed misses=2 allowed=3"), (0, "probe_missed (busy: it does not count)")]
+)
+def test_a_missed_probe_is_shown_with_what_it_counts(explained, misses, expected):
+    """A probe that was not answered while calls were in flight is not shown as the zeroth of so many."""
+    _, shown = explained(State.READY, ProbeMissed(at=NOW - 1, server="s", misses=misses, allowed=3))
+
+    assert f"  <999> {expected}" in shown

@@ -75,7 +75,11 @@ def as_text(explanation: Explanation, clock: Callable[[float], str] = clock_time
 
 def event_line(event: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:
     """One event on one line."""
-    said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if event.get(name) not in (None, "")]
+    is_uncounted = event["kind"] == "probe_missed" and not event["misses"]
+    hidden = ("misses", "allowed") if is_uncounted else ()
+    said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if name not in hidden and event.get(name) not in (None, "")]
+    if is_uncounted:
+        said.append("(busy: it does not count)")
     return " ".join([clock(event["at"]), str(event["kind"]), *said])
 
 
