@@ -212,3 +212,25 @@ def test_every_other_event_has_its_line():
             missing.add(kind.__name__)
 
     assert set() == missing
+
+
+def test_a_server_without_a_name_is_called_so():
+    """A line about a session reads as a sentence, whatever the server has left out."""
+    opened = ev.SessionOpened(
+        at=1.0, server="docs", generation=1, era="modern", protocol_version="2026-07-28", transport="http", implementation="",
+        seconds=0.1,
+    )  # fmt: skip
+    [(_, message, _)] = lines_of(opened)
+
+    assert "docs: session with a server that does not say its name, modern protocol 2026-07-28" == message
+
+
+@pytest.mark.parametrize(
+    ("misses", "expected"),
+    [(2, "probe 2 of 3 not answered"), (0, "a probe was not answered, which does not count while calls are in flight")],
+)
+def test_a_missed_probe_says_whether_it_counts(misses, expected):
+    """A probe that a busy server has not answered is none of so many."""
+    [(_, message, _)] = lines_of(ev.ProbeMissed(at=1.0, server="docs", misses=misses, allowed=3))
+
+    assert f"docs: {expected}" == message

@@ -543,6 +543,22 @@ class TestMemoryCeiling:
         assert "it uses 1907 MiB, over the 1024 MiB of restart.max_memory" == cycle.reason
         assert [lc.Open(2, "memory")] == commands_of(late, lc.Open)
 
+    def test_it_is_said_while_it_has_to_wait(self) -> None:
+        """Over its ceiling again within `stable_after` it says so, and from when on it is replaced; within it, nothing."""
+        cycle = machine(self.ceiling())
+        number = run_to_ready(cycle)
+        self.over(cycle, 30.0)
+        cycle.handle(lc.Closed(number), 31.0)
+        bring_up(cycle, 32.0)
+        before = cycle.recycling
+        self.over(cycle, 45.0)
+        waiting = cycle.recycling
+        self.over(cycle, 60.0, 1 << 30)
+
+        due = 30.0 + cycle.spec.restart.stable_after
+        assert ("", None) == before == cycle.recycling
+        assert ("it uses 1907 MiB, over the 1024 MiB of restart.max_memory", due) == waiting
+
     def test_it_is_done_once_in_stable_after(self) -> None:
         """A server that is over its ceiling from the start is no reason for a loop."""
         cycle = machine(self.ceiling(overlap=True))

@@ -13,7 +13,7 @@ import pytest
 import trio.testing
 
 from mcpvisor.supervisor.errors import RequestFailed
-from mcpvisor.supervisor.events import ConnectEnded, SessionLost
+from mcpvisor.supervisor.events import ConnectEnded, ServerRestarted, ServerStateChanged, SessionLost
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import (
@@ -28,11 +28,35 @@ from mcpvisor.supervisor.spec import (
 )
 from mcpvisor.supervisor.states import ADMITTING, State
 from mcpvisor.supervisor.supervisor import Order, Supervisor
-from mcpvisor.supervisor.transports.wire import WireEnd
+from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 from tests.supervisor.memory_wire import MemoryServer
 from tests.supervisor.resource_wire import ResourceServer
 
+
+class ProcessServer(MemoryServer):
+    """A server whose generations each have a process: its pid is a thousand above the number."""
+
+    is_broken = False
+    """Whether a further process exits at once."""
+
+    @asynccontextmanager
+    async def open(self, opening: Opening) -> AsyncIterator[Wire]:
+        pid = 1000 + opening.generation
+        opening.processes.process_started(pid)
+        async with super().open(opening) as wire:
+            if self.is_broken:
+                wire.finish(EXITED)
+            try:
+                yield wire
+            finally:
+                wanted = wire.end is None or wire.end.cause != "process_exited"
+                code = None if wanted else 3
+                signal = 9 if wanted else None
+                opening.processes.process_ended(pid, exit_code=code, signal=signal, seconds=1.0, wanted=wanted, why="")
+
+
 ME = Principal("test")
+EXITED = WireEnd(cause="process_exited", detail="the server exited with code 3", exit_code=3)
 GONE = WireEnd(cause="connect_failed", detail="refused")
 
 pytestmark = pytest.mark.anyio
@@ -187,3 +211,80 @@ async def test_the_session_that_serves_on_keeps_its_subscriptions(era: Era) -> N
         [shown] = supervisor.subscriptions("web").statuses()
 
     assert ("active", "") == (shown.state.value, shown.reason)
+
+
+async def test_a_successor_that_died_lends_nothing_to_the_one_that_serves() -> None:
+    """Pid and generation are those of the process that serves; how another one ended is told with its own."""
+    server = ProcessServer()
+    async with supervised(server, program()) as supervisor:
+        server.is_broken = True
+        await supervisor.apply([program(1)])
+        shown = await supervisor.wait_until("web", lambda status: status.last_exit != "")
+        server.is_broken = False
+        await settled(supervisor)
+        await anyio.sleep(5)
+        later = supervisor.status("web")
+
+    assert (1, 1001) == (shown.generation, shown.pid)
+    exit_shown = (shown.last_exit, shown.last_exit_generation, shown.last_exit_pid, shown.last_exit_wanted)
+    assert ("exited with code 3 after 1.0 s", 2, 1002, False) == exit_shown
+    assert later.generation > 2
+    assert 1000 + later.generation == later.pid
+    assert ("was killed by SIGKILL after 1.0 s", 1, 1001, True) == (
+        later.last_exit,
+        later.last_exit_generation,
+        later.last_exit_pid,
+        later.last_exit_wanted,
+    )
+
+
+async def test_tries_of_a_successor_are_no_restarts_and_have_a_time() -> None:
+    """Each failed try is a connect with its outcome, and the next one has a time, told anew; a restart is what took over."""
+    server = MemoryServer(kind="http")
+    async with supervised(server, web()) as supervisor:
+        server.open_failure = GONE
+        await supervisor.apply([web(1)])
+        await supervisor.wait_until("web", lambda status: status.generation == 1 and server.opened >= 5)
+        waiting = await supervisor.wait_until("web", lambda status: status.next_attempt is not None)
+        tried = [event.outcome for event in supervisor.history("web") if isinstance(event, ConnectEnded)]
+        due = [event.next_attempt for event in supervisor.history("web") if isinstance(event, ServerStateChanged)]
+        restarted = [event for event in supervisor.history("web") if isinstance(event, ServerRestarted)]
+        server.open_failure = None
+        await settled(supervisor)
+        status = supervisor.status("web")
+        told = [event.reason for event in supervisor.history("web") if isinstance(event, ServerRestarted)]
+
+    failed = tried.count("connect_failed")
+    assert (State.DEGRADED, 0, True) == (waiting.state, waiting.restarts, failed >= 4)
+    assert failed == len({at for at in due if at is not None})
+    assert ([], 1, ["spec"]) == (restarted, status.restarts, told)
+    assert status.next_attempt is None
+
+
+async def test_an_order_does_not_hide_that_an_edit_is_not_in_force() -> None:
+    """A restart that is ordered meanwhile tries at once, and the reason goes on to say that the edit is not in force."""
+    server = MemoryServer(kind="http")
+    async with supervised(server, web()) as supervisor:
+        server.open_failure = GONE
+        await supervisor.apply([web(1)])
+        await supervisor.wait_until("web", lambda status: server.opened >= 6 and status.next_attempt is not None)
+        before = server.opened
+        await supervisor.order("web", Order.RESTART, who="test")
+        at_once = supervisor.status("web")
+        later = await supervisor.wait_until("web", lambda status: server.opened > before and status.next_attempt is not None)
+
+    edit = "its entry was changed, but the next session did not come up (refused); the former one serves on"
+    assert [(State.DEGRADED, edit)] * 2 == [(at_once.state, at_once.reason), (later.state, later.reason)]
+
+
+async def test_a_successor_that_is_not_to_be_started_again_is_not() -> None:
+    """An exit code of `prevent_codes` holds for a successor as well, and the reason says so."""
+    server = ProcessServer()
+    policy = RestartPolicy(prevent_codes=(3,))
+    async with supervised(server, program(restart=policy)) as supervisor:
+        server.is_broken = True
+        await supervisor.apply([program(1, restart=policy)])
+        shown = await supervisor.wait_until("web", lambda status: status.state is State.DEGRADED)
+        await anyio.sleep(10)
+
+    assert ("(restart.prevent_codes)" in shown.reason, None, 2) == (True, shown.next_attempt, server.opened)

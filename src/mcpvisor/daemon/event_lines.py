@@ -98,8 +98,15 @@ def _connect_ended(event: ev.ConnectEnded) -> Line:
 
 
 def _session_opened(event: ev.SessionOpened) -> Line:
-    told = f"{event.server}: session with {event.implementation}, {event.era} protocol {event.protocol_version}"
+    who = event.implementation or "a server that does not say its name"
+    told = f"{event.server}: session with {who}, {event.era} protocol {event.protocol_version}"
     return "info", told, {"era": event.era, "generation": event.generation, "seconds": event.seconds}
+
+
+def _probe_missed(event: ev.ProbeMissed) -> Line:
+    if not event.misses:
+        return "warning", f"{event.server}: a probe was not answered, which does not count while calls are in flight", {}
+    return "warning", f"{event.server}: probe {event.misses} of {event.allowed} not answered", {}
 
 
 def _session_lost(event: ev.SessionLost) -> Line:
@@ -194,7 +201,7 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ),
     ev.SessionOpened: _session_opened,
     ev.SessionLost: _session_lost,
-    ev.ProbeMissed: lambda e: ("warning", f"{e.server}: probe {e.misses} of {e.allowed} not answered", {}),
+    ev.ProbeMissed: _probe_missed,
     ev.CatalogChanged: lambda e: ("info", f"{e.server}: offers {e.count} {e.kind}", {"kind": e.kind, "count": e.count}),
     ev.CatalogEntryDropped: lambda e: (
         "warning",

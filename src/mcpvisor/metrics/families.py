@@ -86,7 +86,11 @@ class ServerFamilies:
             "mcpvisor_server_connects_total", "Tries to connect that ended, by how.", "server", "outcome"
         )
         self.restarts = book.counter(
-            "mcpvisor_server_restarts_total", "Generations started after the first, by reason.", "server", "reason"
+            "mcpvisor_server_restarts_total",
+            "Generations started after the first, by reason: one that replaces another once it takes over, and none for a "
+            "start that only leaves out the question for the protocol era.",
+            "server",
+            "reason",
         )
         self.handshake = book.histogram(
             "mcpvisor_server_handshake_duration_seconds",

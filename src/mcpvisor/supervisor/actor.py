@@ -247,17 +247,7 @@ class ServerActor:
         if isinstance(event, told.Negotiated) and event.generation == self._lifecycle.generation:
             self._session_opened(self._generations[event.generation])
         for command in self._lifecycle.handle(event, anyio.current_time()):
-            match command:
-                case told.Open(generation=number, reason=reason):
-                    self._open(number, reason)
-                case told.Retire(generation=number, drain=drain):
-                    self._retire(number, drain)
-                case told.Serve(generation=number):
-                    self._serve(number)
-                case told.TimedOut(generation=number):
-                    self._connect_ended(number, "start_timeout")
-                case told.Moved():
-                    self._moved(command)
+            self._do(command)
         match event:
             case told.Restored():
                 self.connection.stale = False
@@ -272,12 +262,25 @@ class ServerActor:
         self._woken.set()
         self._tell_watchers()
 
-    def _open(self, number: int, reason: str) -> None:
+    def _do(self, command: told.Command) -> None:
+        match command:
+            case told.Open(generation=number):
+                self._open(number)
+            case told.Restarted(generation=number, reason=reason):
+                self.reporter.restarted(number, reason)
+            case told.Retire(generation=number, drain=drain):
+                self._retire(number, drain)
+            case told.Serve(generation=number):
+                self._serve(number)
+            case told.TimedOut(generation=number):
+                self._connect_ended(number, "start_timeout")
+            case told.Moved():
+                self._moved(command)
+
+    def _open(self, number: int) -> None:
         if self._tasks is None:
             return
         self.reporter.generation = number
-        if number > 1 and reason != "another_way":
-            self.reporter.restarted(number, reason)
         opening = Opening(
             spec=self.spec,
             generation=number,

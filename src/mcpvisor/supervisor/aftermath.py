@@ -29,6 +29,9 @@ class Reaction(StrEnum):
 COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
 """Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""
 
+_EXITS: Final = frozenset({"process_exited", "era_probe"})
+"""Causes that may come with an exit code."""
+
 _BY_CAUSE: Final = {
     "era_probe": Reaction.ANOTHER_WAY,
     "other_transport": Reaction.ANOTHER_WAY,
@@ -44,10 +47,15 @@ _BY_CAUSE: Final = {
 
 
 def reaction_to(end: Ended, policy: RestartPolicy) -> Reaction:
-    """What is done after an end."""
-    if (known := _BY_CAUSE.get(end.cause)) is not None:
+    """What is done after an end.
+
+    An exit on the question for the era says little of how it ended: only a code that is named in `prevent_codes` is taken at
+    its word then, and every other one is judged when it comes again without that question.
+    """
+    known = _BY_CAUSE.get(end.cause)
+    if known is not None and not _is_prevented(end, policy):
         return known
-    ended_well = end.cause == "process_exited" and end.exit_code is not None and end.exit_code in (0, *policy.success_codes)
+    ended_well = end.cause in _EXITS and end.exit_code is not None and end.exit_code in (0, *policy.success_codes)
     if _is_prevented(end, policy):
         return Reaction.DONE if ended_well else Reaction.GIVE_UP
     if policy.policy is RestartRule.NEVER or (policy.policy is RestartRule.ON_FAILURE and ended_well):
@@ -58,7 +66,8 @@ def reaction_to(end: Ended, policy: RestartPolicy) -> Reaction:
 def reason_of(end: Ended, reaction: Reaction, policy: RestartPolicy) -> str:
     """Why the server is where the reaction puts it, for people."""
     if reaction in (Reaction.DONE, Reaction.GIVE_UP) and _is_prevented(end, policy):
-        return f"{end.detail}, after which it is not to be started again (restart.prevent_codes)"
+        how = f"it exited with code {end.exit_code} when asked for its era" if end.cause == "era_probe" else end.detail
+        return f"{how}, after which it is not to be started again (restart.prevent_codes)"
     if reaction in (Reaction.DONE, Reaction.GIVE_UP):
         return f"{end.detail}; its restart policy is {policy.policy.value}"
     return end.detail
@@ -73,4 +82,4 @@ def over_ceiling(resident_bytes: int, policy: RestartPolicy) -> str:
 
 
 def _is_prevented(end: Ended, policy: RestartPolicy) -> bool:
-    return end.cause == "process_exited" and end.exit_code in policy.prevent_codes
+    return end.cause in _EXITS and end.exit_code in policy.prevent_codes

@@ -29,6 +29,9 @@ def describe(
 ) -> ServerStatus:
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
+    number = generation.number if generation else cycle.generation
+    last = reporter.last_exit
+    too_large, recycled_at = cycle.recycling
     handshake = generation.handshake if generation else None
     return ServerStatus(
         name=spec.name,
@@ -39,8 +42,8 @@ def describe(
         era=connection.era,
         protocol_version=handshake.protocol_version if handshake else None,
         implementation=reporter.implementation(offer.server_info),
-        pid=reporter.pid,
-        generation=cycle.generation,
+        pid=reporter.pid_of(number),
+        generation=number,
         restarts=cycle.restarts,
         deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
         next_attempt=_wall(cycle.next_attempt),
@@ -55,12 +58,17 @@ def describe(
         resource_templates=len(offer.resource_templates),
         prompts=len(offer.prompts),
         stale=connection.stale,
-        last_exit=reporter.last_exit,
+        last_exit=last.how if last else "",
+        last_exit_generation=last.generation if last else None,
+        last_exit_pid=last.pid if last else None,
+        last_exit_wanted=last is not None and last.wanted,
         token_expires_at=token_expires_at,
         subscriptions_wanted=len(subscriptions),
         subscriptions_active=subscriptions.working,
         limits_not_enforced=reporter.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
+        too_large=too_large,
+        recycled_at=_wall(recycled_at),
         replacing=cycle.is_replacing,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",

@@ -67,7 +67,10 @@ class ServerStateChanged(ServerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRestarted(ServerEvent):
-    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order`, `memory` and `retry`."""
+    """A further generation is being started; `reason` is one of `exit`, `session`, `spec`, `order`, `memory` and `retry`.
+
+    One that is brought up while another serves is told of when it takes over: each try before that is a `ConnectEnded`.
+    """
 
     generation: int
     reason: str

@@ -147,7 +147,10 @@ class Generation:
                 handshake = await negotiate(session, wire, era=self.spec.era, memory=self._means.era)
             except NegotiationFailed as failure:
                 cause = self._other_transport(wire) if failure.cause == "not_streamable_http" else failure.cause
-                self._ended(WireEnd(cause=cause, detail=failure.detail, retry_after_s=failure.retry_after_s))
+                end = WireEnd(
+                    cause=cause, detail=failure.detail, exit_code=failure.exit_code, retry_after_s=failure.retry_after_s
+                )
+                self._ended(end)
                 tasks.cancel_scope.cancel()
                 return
             tasks.start_soon(self._watch_end, wire, tasks.cancel_scope)

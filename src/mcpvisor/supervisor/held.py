@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpvisor.supervisor.lifecycle_messages import Open
+from mcpvisor.supervisor.lifecycle_messages import Open, Restarted
 
 
 class Held:
@@ -12,7 +12,10 @@ class Held:
         self.newest = 0
         """The number of the newest generation; 0 before the first."""
         self.restarts = 0
-        """How many further ones were opened, but for those that only spoke to the server in another way."""
+        """How many further ones there were, but for those that only spoke to the server in another way.
+
+        Of those that were brought up beside the one that served only those that have taken over.
+        """
         self.open: set[int] = set()
         """Those that another one has to wait for."""
         self.lingering: set[int] = set()
@@ -28,11 +31,15 @@ class Held:
     def opening(self, cause: str, *, is_process: bool) -> Open:
         """The command that opens a further generation."""
         self.newest += 1
-        self.restarts += self.newest > 1 and cause != "another_way"
         self.open.add(self.newest)
         if is_process:
             self.processes.add(self.newest)
         return Open(self.newest, cause if self.newest > 1 else "start")
+
+    def restarted(self, generation: int, cause: str) -> Restarted:
+        """Count a generation as a further one, and tell of it."""
+        self.restarts += 1
+        return Restarted(generation, cause)
 
     def linger(self, generation: int) -> None:
         """Nobody need wait for it any more."""

@@ -76,6 +76,7 @@ class Lifecycle:
         """What does not work besides calls of the generation that serves."""
         self._replacement: Replacement | None = None
         self._recycled_at = float("-inf")
+        self._too_large = ""
         self._deadline: float | None = None
         self._ready_since: float | None = None
         self._tried_at = float("-inf")
@@ -121,7 +122,7 @@ class Lifecycle:
 
     @property
     def restarts(self) -> int:
-        """How many further generations were opened, but for those that only spoke to the server in another way."""
+        """How many generations followed another one, but for those that only spoke to the server in another way."""
         return self._held.restarts
 
     @property
@@ -130,13 +131,27 @@ class Lifecycle:
         return self._replacement is not None
 
     @property
+    def recycling(self) -> tuple[str, float | None]:
+        """Why the one that serves is to be replaced for its memory, and from when on it may be; empty where it is not."""
+        if not self._too_large or self.state not in UP or self._replacement is not None:
+            return "", None
+        return self._too_large, self._recycled_at + self.spec.restart.stable_after
+
+    @property
     def is_gone(self) -> bool:
         """Whether no generation is left in any form."""
         return self._held.is_empty
 
     @property
     def next_attempt(self) -> float | None:
-        """When the next try by itself is due, in monotonic seconds; None when none is."""
+        """When the next try by itself is due, in monotonic seconds; None when none is.
+
+        It may be one of a generation that is to take over from the one that serves.
+        """
+        return self._replacement.next_try if self._replacement is not None else self._own_next_attempt
+
+    @property
+    def _own_next_attempt(self) -> float | None:
         waiting = self.state in (State.BACKOFF, State.CRASH_LOOP, State.FAILED, State.AUTH_REQUIRED)
         return self._deadline if waiting else None
 
@@ -185,9 +200,14 @@ class Lifecycle:
         self._reopen_reason = cause
         if self._current is None:
             return self._open_next(now, cause, reason)
+        former = self._replacement
         withdrawn = self._withdraw()
         if self.state in ADMITTING and self._may_overlap(self._current):
             self._replacement = Replacement(cause, reason)
+            if former is not None and former.cause == "spec" and cause == "order":
+                # It tries at once what was not in force yet, and that stays to be told until it is.
+                self._replacement = former.afresh()
+                cause = former.cause
             return withdrawn + self._try_replacement(self._replacement, cause)
         retire = Retire(self._current, self.spec.drain)
         self._current = None
@@ -199,8 +219,9 @@ class Lifecycle:
         is_held = event.generation == self._current and self.state in UP and self._replacement is None
         reason = over_ceiling(event.resident_bytes, self.spec.restart)
         if not is_held or not reason or now - self._recycled_at < self.spec.restart.stable_after:
+            self._too_large = reason if is_held else ""
             return []
-        self._recycled_at = now
+        self._recycled_at, self._too_large = now, ""
         return self._restart(reason, "memory", now)
 
     def _stop_budget(self) -> float:
@@ -254,7 +275,7 @@ class Lifecycle:
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
             self._held.linger(event.generation)
-        self._current, self._ready_since = None, None
+        self._current, self._ready_since, self._too_large = None, None, ""
         if stable:
             self._history.forget()
         if self.wanted is not Wanted.RUNNING:
@@ -340,13 +361,15 @@ class Lifecycle:
                 return []
 
     def _take_over(self, event: Restored, now: float) -> list[Command]:
-        former, self._current, self._replacement = self._current, event.generation, None
+        former, self._current, beside, self._replacement = self._current, event.generation, self._replacement, None
         assert former is not None
+        assert beside is not None
         self._held.linger(former)
         self._ready_since = now
         self._history.start_timeouts = 0
         self._deadline = self._stable_at()
-        return [Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(event.lacking)]
+        restarted = self._held.restarted(event.generation, beside.cause)
+        return [restarted, Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(event.lacking)]
 
     def _not_come_up(self, beside: Replacement, event: Ended, now: float) -> list[Command]:
         reaction = reaction_to(event, self.spec.restart)
@@ -356,14 +379,17 @@ class Lifecycle:
         found = self._history.next_try(event, self.spec.restart, now, served=False, counts=False)
         slow = reaction in (Reaction.MEND, Reaction.CREDENTIALS)
         given_up = reaction in (Reaction.GIVE_UP, Reaction.DONE)
-        beside.failed(event, None if given_up else max(found.at, now + SLOW_RETRY if slow else now))
-        return self._beside_changed()
+        detail = reason_of(event, reaction, self.spec.restart)
+        beside.failed(detail, None if given_up else max(found.at, now + SLOW_RETRY if slow else now))
+        # The time of the next try is news even where the reason is the same as the last time.
+        return self._beside_changed() or [Moved(self.state, self.state, self.reason)]
 
     def _promote(self, beside: Replacement, generation: int) -> list[Command]:
         """The one that served is gone: what was brought up beside it is the server now, as far as it has come."""
         self._current, self._deadline, self._ready_since = generation, beside.deadline, beside.negotiated_at
         serve: list[Command] = [Serve(generation)] if beside.phase in ADMITTING else []
-        return [*serve, *self._move(beside.phase, beside.reason)]
+        restarted = self._held.restarted(generation, beside.cause)
+        return [restarted, *serve, *self._move(beside.phase, beside.reason)]
 
     # The way back
 
@@ -394,7 +420,7 @@ class Lifecycle:
         return [TimedOut(beside.generation), *self._of_replacement(beside, end, now)]
 
     def _own_time_passed(self, event: TimePassed, now: float) -> list[Command]:
-        if self.next_attempt is not None:
+        if self._own_next_attempt is not None:
             return self._open_next(now, self._reopen_reason, self.reason)
         if self.state is State.RESTORING:
             # Calls are served: what hangs is a list, and no reason to end them.
@@ -421,14 +447,16 @@ class Lifecycle:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""
         if self._held.open:
             self._due = True
-            self._deadline = None if self.next_attempt is not None else self._deadline
+            self._deadline = None if self._own_next_attempt is not None else self._deadline
             return []
         opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
         self._current = self.generation
         self._tried_at = now
         self._deadline = None
-        return [opening, *self._move(State.STARTING, reason)]
+        is_restart = opening.generation > 1 and cause != "another_way"
+        restarted = [self._held.restarted(opening.generation, cause)] if is_restart else []
+        return [opening, *restarted, *self._move(State.STARTING, reason)]
 
     def _move(self, state: State, reason: str) -> list[Command]:
         old, self.state = self.state, state

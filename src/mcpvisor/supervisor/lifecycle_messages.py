@@ -138,6 +138,17 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """The generation follows another one, and counts as a restart; `reason` is of `ServerRestarted`'s closed set.
+
+    One that is brought up beside the one that serves counts when it takes over, and never where it does not come up.
+    """
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Retire:
     """Let this generation finish its calls for at most `drain` seconds, then close it."""
 
@@ -168,4 +179,4 @@ class Moved:
     reason: str
 
 
-Command = Open | Retire | Serve | TimedOut | Moved
+Command = Open | Restarted | Retire | Serve | TimedOut | Moved

@@ -25,11 +25,13 @@ _LEGACY_STATUSES: Final = frozenset({400, 404, 405})
 class NegotiationFailed(McpvisorError):
     """The handshake did not come about; `cause` is of the closed set of `WireEnd`, or `era_probe`."""
 
-    def __init__(self, cause: str, detail: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, cause: str, detail: str, retry_after_s: float | None = None, *, exit_code: int | None = None) -> None:
         super().__init__(detail)
         self.cause = cause
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.exit_code = exit_code
+        """That of the process, where it exited instead of answering."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,10 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
             if failure is not None and is_legacy_evidence(failure, stdio=stdio):  # it may be of the newer era by now
                 memory.verdict, memory.skip_probe = None, False  # the next generation asks again
             raise
-    probed = await _probe(session, wire, memory, stdio=stdio)
+    try:
+        probed = await _probe(session, wire, memory, stdio=stdio)
+    except sdk.HandshakeRefused as refused:
+        return await _legacy_after(refused, session, memory)
     if probed is not None:
         memory.verdict = Era.MODERN
         return probed
@@ -105,6 +110,23 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
         handshake = await sdk.discover(session)
         memory.verdict = Era.MODERN
         return handshake
+
+
+async def _legacy_after(refused: sdk.HandshakeRefused, session: ClientSession, memory: EraMemory) -> sdk.Handshake:
+    """The older handshake with a server whose answer to the probe shows no newer era.
+
+    Where it refuses this as well, that answer is what is wrong with it.
+    """
+    memory.verdict = None
+    try:
+        return await _legacy(session, memory)
+    except sdk.UnsupportedVersion as error:
+        raise refused from error
+    except MCPError as error:
+        failure = _failure_of(error)
+        if failure is not None and failure.outcome is Outcome.PEER_ERROR:
+            raise refused from error
+        raise
 
 
 async def _legacy(session: ClientSession, memory: EraMemory) -> sdk.Handshake:
@@ -130,7 +152,9 @@ async def _probe(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio
         if stdio and wire.end is not None and wire.end.cause in ("process_exited", "stdout_closed"):
             memory.skip_probe = True
             raise NegotiationFailed(
-                "era_probe", "it ended when asked for its era; it is started again and not asked"
+                "era_probe",
+                "it ended when asked for its era; it is started again and not asked",
+                exit_code=wire.end.exit_code,
             ) from error
         if error.code == REQUEST_TIMEOUT_CODE:
             memory.verdict = None  # as for a cancellation
@@ -147,7 +171,7 @@ def _failure_of(error: MCPError) -> RequestFailed | None:
 def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
     failure = _failure_of(error)
     if wire.end is not None:
-        return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s)
+        return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s, exit_code=wire.end.exit_code)
     if failure is None and error.code == REQUEST_TIMEOUT_CODE:
         return NegotiationFailed("no_answer", "it took the handshake and gave no answer to it")
     if failure is not None and failure.cause == "not_streamable_http":

@@ -5,7 +5,7 @@ The one that serves stays in service until this one is ready; a try that fails c
 
 from __future__ import annotations
 
-from mcpvisor.supervisor.lifecycle_messages import Ended, Launched, Negotiated, Opened
+from mcpvisor.supervisor.lifecycle_messages import Launched, Negotiated, Opened
 from mcpvisor.supervisor.states import State
 
 
@@ -41,10 +41,21 @@ class Replacement:
         if isinstance(event, Negotiated):
             self.phase, self.negotiated_at = State.RESTORING, now
 
-    def failed(self, end: Ended, retry_at: float | None) -> None:
-        """The try is over, and another one is due at that time; never where None."""
+    def failed(self, detail: str, retry_at: float | None) -> None:
+        """The try is over, for the reason `detail`, and another one is due at that time; never where None."""
         self.generation, self.deadline = None, retry_at
-        self.trouble = f"{self.reason}, but the next session did not come up ({end.detail})"
+        self.trouble = f"{self.reason}, but the next session did not come up ({detail})"
+
+    def afresh(self) -> Replacement:
+        """The same one, to be tried without waiting; it has been in trouble as before."""
+        again = Replacement(self.cause, self.reason)
+        again.trouble = self.trouble
+        return again
+
+    @property
+    def next_try(self) -> float | None:
+        """When the next try is due; None while one is under way, or none is."""
+        return self.deadline if self.generation is None else None
 
     def shown(self, *, serves: bool) -> str:
         """What is shown as the reason beside what else there is to say; `serves`: whether calls reach the former session."""

@@ -23,6 +23,7 @@ from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.sdk import Handshake
 from mcpvisor.supervisor.spec import ServerSpec, secrets_of
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import LastExit
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 
 JsonObject = dict[str, Any]
@@ -73,7 +74,8 @@ class Reporter:
         """The newest lines of stderr, over all processes of the server."""
         self.processes: dict[int, int] = {}
         """The generation of each running process, by its pid; the newest last."""
-        self.last_exit = ""
+        self.last_exit: LastExit | None = None
+        """How the newest of the ended processes ended; None while none has."""
         self.lacking_limits = ""
         """Which limits do not hold for the newest process, and why; empty where all do."""
         self._told_limits = ""
@@ -94,10 +96,9 @@ class Reporter:
         self._denials_due = float("-inf")
         """Monotonic time from which on they may be told of."""
 
-    @property
-    def pid(self) -> int | None:
-        """The newest process that runs; None while there is none."""
-        return next(reversed(self.processes), None)
+    def pid_of(self, generation: int) -> int | None:
+        """The process of that generation; None while none of it runs."""
+        return next((pid for pid, of in self.processes.items() if of == generation), None)
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may hold new secrets."""
@@ -138,7 +139,7 @@ class Reporter:
         )
 
     def restarted(self, generation: int, reason: str) -> None:
-        """A further generation is being started."""
+        """A further generation is being started, or has taken over."""
         self.emit(events.ServerRestarted(at=time.time(), server=self.server, generation=generation, reason=reason))
 
     def connect_ended(self, generation: int, outcome: str, seconds: float) -> None:
@@ -234,8 +235,9 @@ class Reporter:
     ) -> None:
         """See `ProcessHooks`."""
         generation = self.processes.pop(pid, self.generation)
-        how = f"killed by {_signal_name(signal)}" if signal is not None else f"exited with code {exit_code}"
-        self.last_exit = f"killed by the kernel after {seconds:.1f} s: {why}" if why else f"{how} after {seconds:.1f} s"
+        how = f"was killed by {_signal_name(signal)}" if signal is not None else f"exited with code {exit_code}"
+        told = f"was killed by the kernel after {seconds:.1f} s: {why}" if why else f"{how} after {seconds:.1f} s"
+        self.last_exit = LastExit(told, generation, pid, wanted)
         self.emit(
             events.ProcessEnded(
                 at=time.time(),
@@ -252,8 +254,8 @@ class Reporter:
 
     def process_stuck(self, pid: int) -> None:
         """See `ProcessHooks`."""
-        self.processes.pop(pid, None)
-        self.last_exit = f"process {pid} hangs in the kernel; it was killed and is not waited for"
+        generation = self.processes.pop(pid, self.generation)
+        self.last_exit = LastExit("hangs in the kernel; it was killed and is not waited for", generation, pid, wanted=True)
         self.emit(events.ProcessStuck(at=time.time(), server=self.server, pid=pid))
 
     def sampled(self, usage: Usage) -> None:

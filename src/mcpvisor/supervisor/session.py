@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.abc
@@ -24,6 +24,9 @@ from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSi
 from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
 JsonObject = dict[str, Any]
+
+_BY_HARM: Final = ("source", "credentials", "probe", "latency", "lists", "push", "subscriptions")
+"""All that may be impaired, what hurts calls most first: a reason may be cut at its end."""
 
 
 class ProbeReport(Protocol):
@@ -157,11 +160,9 @@ class Session:
             self._told_impaired(self._lacking())
 
     def _lacking(self) -> str:
-        # That there are no credentials comes first: nothing else matters until there are, and no probe says more of it.
-        shown = {"source": "", "credentials": "", **self._impaired}
-        if shown["source"]:
-            shown["credentials"] = ""
-        return "; ".join(text for text in shown.values() if text)
+        # What the source of the credentials says is newer than what a probe has said of them.
+        shown = {**self._impaired, "credentials": ""} if self._impaired.get("source") else self._impaired
+        return "; ".join(text for part in _BY_HARM if (text := shown.get(part)))
 
     # Requests
 

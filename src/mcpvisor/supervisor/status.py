@@ -16,6 +16,17 @@ REFUSED_CREDENTIALS: Final = "credentials refused: "
 BARRED: Final = (NO_CREDENTIALS, REFUSED_CREDENTIALS)
 
 
+@dataclass(frozen=True, slots=True)
+class LastExit:
+    """How a process ended, in words that follow a subject, and which process of which generation it was."""
+
+    how: str
+    generation: int
+    pid: int
+    wanted: bool
+    """Whether it was ended by us."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
     """A server's actual state beside what is wanted of it. Times are wall-clock seconds since the epoch."""
@@ -36,7 +47,9 @@ class ServerStatus:
     protocol_version: str | None = None
     implementation: str = ""
     pid: int | None = None
+    """The process of `generation`; None where none of it runs."""
     generation: int = 0
+    """The generation that serves or, where none does, the newest."""
     restarts: int = 0
     next_attempt: float | None = None
     deadline: float | None = None
@@ -52,6 +65,11 @@ class ServerStatus:
     """Whether the catalog shown is the last known one of a server that is away."""
     last_exit: str = ""
     """How the last process ended, in words; empty when none has."""
+    last_exit_generation: int | None = None
+    """Of which generation that process was, which may be none that `generation` names."""
+    last_exit_pid: int | None = None
+    last_exit_wanted: bool = False
+    """Whether that process was ended by us, and so is the cause of nothing."""
     handshake_seconds: float | None = None
     subscriptions_wanted: int = 0
     subscriptions_active: int = 0
@@ -71,6 +89,10 @@ class ServerStatus:
     """When the credentials that were fetched for it expire; None where none were, or nobody said."""
     limits_not_enforced: str = ""
     """Which limits of the entry do not hold for the running process, and why; empty where all do."""
+
+    too_large: str = ""
+    """Why it is to be replaced for the memory that it uses, which waits for `recycled_at`; empty where it is not."""
+    recycled_at: float | None = None
 
     replacing: bool = False
     """Whether another generation is being brought up to take over from the one that serves."""

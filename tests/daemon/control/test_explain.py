@@ -351,3 +351,53 @@ def test_limits_that_do_not_hold_are_among_the_facts(explained):
     assert "memory: this machine has version 1 only" == explanation["server"]["limits_not_enforced"]
     assert "  limits     not enforced: memory: this machine has version 1 only" in lines
     assert not any("limits" in line for line in held)
+
+
+@pytest.mark.parametrize(
+    ("generation", "wanted", "is_said"), [(7, False, True), (6, False, False), (7, True, False), (6, True, False)]
+)
+def test_an_exit_is_a_cause_only_of_its_own_generation(explained, generation, wanted, is_said):
+    """An exit of a former process, or one that the daemon itself has brought about, is below with its pid, and no cause."""
+    exit_shown = {"last_exit_generation": generation, "last_exit_pid": 41, "last_exit_wanted": wanted}
+    _, [what, *rest] = explained(
+        State.BACKOFF, reason="3 probes missed", last_exit="was killed by SIGKILL after 13.1 s", generation=7, **exit_shown
+    )
+    by_us = ", ended by the daemon" if wanted else ""
+
+    assert is_said is ("; its last process was killed by SIGKILL after 13.1 s" in what)
+    assert f"  last exit  was killed by SIGKILL after 13.1 s (generation {generation}, pid 41{by_us})" in rest
+
+
+@pytest.mark.parametrize(
+    ("due", "reason", "expected"),
+    [
+        (NOW + 30, "", "keeps the session that serves, and tries again to bring up the next one - at <1030>, in 30 s."),
+        (None, "", "keeps the session that serves until the next one is up, and goes on with that."),
+        (None, "not again (restart.prevent_codes)", "keeps the session that serves, and brings up no other one until an edit"),
+    ],
+)
+def test_what_follows_while_another_session_is_to_take_over(explained, due, reason, expected):
+    """The next try of a successor has its time."""
+    _, [_, following, *_] = explained(State.DEGRADED, reason=reason, replacing=True, next_attempt=due)
+
+    assert following.startswith(f"Next: the daemon {expected}")
+
+
+def test_what_is_over_its_memory_says_so_before_it_is_replaced(explained):
+    """A server that is over its ceiling and waits for its time is not merely ready."""
+    over = "it uses 160 MiB, over the 100 MiB of restart.max_memory"
+    _, [what, following, *_] = explained(State.READY, too_large=over, recycled_at=NOW + 20)
+
+    assert f"s is ready, but {over}." == what
+    assert following.startswith("Next: the daemon replaces it in good order if it still uses so much then")
+    assert following.endswith("- at <1020>, in 20 s.")
+
+
+@pytest.mark.parametrize(
+    ("misses", "expected"), [(2, "probe_missed misses=2 allowed=3"), (0, "probe_missed (busy: it does not count)")]
+)
+def test_a_missed_probe_is_shown_with_what_it_counts(explained, misses, expected):
+    """A probe that was not answered while calls were in flight is not shown as the zeroth of so many."""
+    _, shown = explained(State.READY, ProbeMissed(at=NOW - 1, server="s", misses=misses, allowed=3))
+
+    assert f"  <999> {expected}" in shown

@@ -103,7 +103,7 @@ def test_the_reason_of_the_kernel_is_in_the_words_of_the_exit():
     """An end for want of memory reads as such, and not as a plain SIGKILL."""
     ended = ProcessExit(pid=1, exit_code=None, signal=9, seconds=3.21, why="over its memory limit of 512MiB")
 
-    assert "killed by the kernel after 3.2 s: over its memory limit of 512MiB" == str(ended)
+    assert "was killed by the kernel after 3.2 s: over its memory limit of 512MiB" == str(ended)
 
 
 @pytest.mark.parametrize("name", ["npm_config_//registry/:_authToken", "with-dash", "PWD", "SHLVL", "IFS", "_"])

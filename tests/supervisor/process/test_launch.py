@@ -140,7 +140,11 @@ def test_exit_is_told_in_words():
         for code, number in ((3, None), (None, signal.SIGKILL), (None, 40))
     ]
 
-    assert ["exited with code 3 after 1.2 s", "killed by SIGKILL after 1.2 s", "killed by signal 40 after 1.2 s"] == texts
+    assert [
+        "exited with code 3 after 1.2 s",
+        "was killed by SIGKILL after 1.2 s",
+        "was killed by signal 40 after 1.2 s",
+    ] == texts
 
 
 @pytest.mark.anyio

@@ -125,6 +125,8 @@ def _blemishes(evidence: Evidence, signs: Signs) -> str:
     said: list[str] = []
     if signs.denied:
         said.append(f"it denies its credentials some of the calls ({signs.denied})")
+    if evidence.status.too_large:
+        said.append(evidence.status.too_large)
     if flood := evidence.stderr_dropped:
         was = "was" if flood == 1 else "were"
         said.append(f"it floods stderr ({counted(flood, 'line')} over the rate {was} dropped)")
@@ -147,4 +149,8 @@ def _excerpt(signs: Signs) -> str:
 
 
 def _last_exit(status: ServerStatus) -> str:
-    return f"; its last process {status.last_exit}" if status.last_exit and status.last_exit not in status.reason else ""
+    """How its process ended, where that is why the server is as it is: unasked, and of no other generation."""
+    is_cause = status.last_exit_generation == status.generation and not status.last_exit_wanted
+    if not status.last_exit or not is_cause or status.last_exit in status.reason:
+        return ""
+    return f"; its last process {status.last_exit}"

@@ -78,7 +78,11 @@ def as_text(explanation: Explanation, clock: Callable[[float], str] = clock_time
 
 def event_line(event: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:
     """One event on one line."""
-    said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if event.get(name) not in (None, "")]
+    is_uncounted = event["kind"] == "probe_missed" and not event["misses"]
+    hidden = ("misses", "allowed") if is_uncounted else ()
+    said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if name not in hidden and event.get(name) not in (None, "")]
+    if is_uncounted:
+        said.append("(busy: it does not count)")
     return " ".join([clock(event["at"]), str(event["kind"]), *said])
 
 
@@ -126,7 +130,7 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
         left = f"in {seconds(ahead)}" if ahead > 0 else f"{seconds(-ahead)} ago"
         yield _fact("token", f"{'expires' if ahead > 0 else 'expired'} {clock(expiry)} ({left})")
     if explanation["last_exit"]:
-        yield _fact("last exit", explanation["last_exit"])
+        yield _fact("last exit", _exit(explanation["last_exit"], server))
     if server["limits_not_enforced"]:
         yield _fact("limits", f"not enforced: {server['limits_not_enforced']}")
     if explanation["stdout_excerpt"]:
@@ -147,6 +151,12 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     yield _fact("written in", explanation["origin"] or "no file")
     if server["shown_name"]:
         yield _fact("written as", server["shown_name"])
+
+
+def _exit(how: str, server: Mapping[str, Any]) -> str:
+    """How a process ended, and which: it need not be the last one of the generation that is shown above."""
+    by_us = ", ended by the daemon" if server["last_exit_wanted"] else ""
+    return f"{how} (generation {server['last_exit_generation']}, pid {server['last_exit_pid']}{by_us})"
 
 
 def _fact(name: str, value: str) -> str:

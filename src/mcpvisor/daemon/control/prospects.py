@@ -9,6 +9,7 @@ from mcpvisor.daemon.control.evidence import Evidence
 from mcpvisor.daemon.control.spans import seconds
 from mcpvisor.supervisor.spec import RestartRule
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import ServerStatus
 
 _NEXT: Final = {
     State.READY: "the daemon probes it when nothing was heard for {probe}",
@@ -40,6 +41,10 @@ def what_next(evidence: Evidence) -> str:
         allowed = counted(evidence.missed.allowed, "missed probe")
         replaced = f"the daemon probes it again, and replaces it after {allowed} in a row"
         return f"{replaced}; none counts while a call is within its own time"
+    if status.too_large:
+        return "the daemon replaces it in good order if it still uses so much then (at most once in restart.stable_after)"
+    if status.replacing and status.state in (State.READY, State.DEGRADED):
+        return _of_replacement(status)
     if evidence.retry_after:
         return "the daemon tries again when the server asked it to (its Retry-After), and no earlier"
     match status.state:
@@ -55,9 +60,19 @@ def what_next(evidence: Evidence) -> str:
             return _NEXT[status.state].format(probe=seconds(spec.probe.interval), gives_up=gives_up)
 
 
+def _of_replacement(status: ServerStatus) -> str:
+    if status.next_attempt is not None:
+        return "the daemon keeps the session that serves, and tries again to bring up the next one"
+    if "(restart.prevent_codes)" in status.reason or "its restart policy is" in status.reason:
+        return "the daemon keeps the session that serves, and brings up no other one until an edit or an order"
+    return "the daemon keeps the session that serves until the next one is up, and goes on with that"
+
+
 def next_at(evidence: Evidence) -> float | None:
     """When that is, in seconds since the epoch; None where it is bound to no time."""
     status = evidence.status
     if evidence.spec is None or evidence.ended_by_policy:
         return None
+    if status.too_large:
+        return status.recycled_at
     return status.next_attempt if status.state not in _PENDING else status.deadline

@@ -49,14 +49,14 @@ class ProcessExit:
         if self.exit_code is None and self.signal is None:
             return f"ended after {self.seconds:.1f} s, and its exit status was taken by another part of this program"
         if self.why:
-            return f"killed by the kernel after {self.seconds:.1f} s: {self.why}"
+            return f"was killed by the kernel after {self.seconds:.1f} s: {self.why}"
         if self.signal is None:
             return f"exited with code {self.exit_code} after {self.seconds:.1f} s"
         try:
             name = signal.Signals(self.signal).name
         except ValueError:  # a real-time signal has no name
             name = f"signal {self.signal}"
-        return f"killed by {name} after {self.seconds:.1f} s"
+        return f"was killed by {name} after {self.seconds:.1f} s"
 
 
 class ServerProcess:
