@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mcpvisor.supervisor.auth.challenge import MAX_READ
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.masking import SHORTEST_SECRET, Mask
 from mcpvisor.supervisor.transports.http_outcome import (
@@ -246,7 +247,7 @@ def challenge(**parameters: str) -> str:
         lambda fill: reply(401, www_authenticate=challenge(error=fill(200), scope="a")),
         lambda fill: reply(401, www_authenticate=challenge(error="insufficient_scope", scope=fill(200))),
         lambda fill: reply(401, www_authenticate=fill(MAX_CHALLENGE)),
-        lambda fill: reply(403, www_authenticate="Bearer error=x, " + fill(4096 - 22).replace(" ", " scope=")),
+        lambda fill: reply(403, www_authenticate="Bearer error=x, " + fill(MAX_READ - 22).replace(" ", " scope=")),
     ],
 )
 def test_a_secret_at_a_cut_leaves_nothing(cut: Callable[[Callable[[int], str]], Reply], length: int) -> None:

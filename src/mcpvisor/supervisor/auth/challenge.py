@@ -10,7 +10,7 @@ from mcpvisor.supervisor.cleaning import clip
 _PARAMETER: Final = re.compile(r'(?<![A-Za-z0-9_-])([A-Za-z_][A-Za-z0-9_-]*+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s",]++))')
 """It never goes back, and begins at the beginnings of words only: what a server says may not cost more than its length."""
 
-_MAX: Final = 1024
+MAX_READ: Final = 1024
 """Characters that are read of a challenge; real ones have a few hundred."""
 _SHOWN: Final = 200
 """Characters of a scope or a description that are shown."""
@@ -19,7 +19,7 @@ _SHOWN: Final = 200
 def challenge_parameters(challenge: str) -> dict[str, str]:
     """The parameters of a challenge, names in lower case; of one that is written twice the first counts."""
     found: dict[str, str] = {}
-    for name, quoted, plain in _PARAMETER.findall(clip(challenge, _MAX)):
+    for name, quoted, plain in _PARAMETER.findall(clip(challenge, MAX_READ)):
         found.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) if quoted else plain)
     return found
 
