@@ -19,6 +19,9 @@ ALWAYS_PASSED: Final = frozenset(
 )
 """What must not be lost, since nobody would ask again; the generation merges them."""
 
+_WANTED_ABOVE_RATE: Final = (b'"result"', b'"error"', b"list_changed", b"resources/updated")
+"""Bytes with none of these in them are neither an answer nor a notification that is always passed."""
+
 _REPORT_SECONDS: Final = 1.0
 _RECOVERED: Final = UNASKED_PER_SECOND / 2
 """Tokens after which a dry bucket gives again: in a flood long stretches can then be dropped unread."""
@@ -44,6 +47,10 @@ class Intake:
             self._refill()
             self._is_dry = self._tokens < _RECOVERED
         return self._is_dry
+
+    def drops_unread(self, data: bytes) -> bool:
+        """Whether bytes need not be parsed, as nothing that they could say is handled above the rate."""
+        return self.is_dry() and not any(word in data for word in _WANTED_ABOVE_RATE)
 
     def admits(self, method: str = "") -> bool:
         """Whether one more unasked message may be handled; takes a token."""

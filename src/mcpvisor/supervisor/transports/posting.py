@@ -29,9 +29,6 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 NOTE_SECONDS: Final = 5.0
 """How long a server may take to accept a message that gets no answer; no caller waits longer for it."""
 
-_WANTED_ABOVE_RATE: Final = (b'"result"', b'"error"', b"list_changed", b"resources/updated")
-"""An event with none of these in it is neither an answer nor a notification that is always passed."""
-
 _SLICE: Final = 0.002
 """Seconds after which the events of one piece are handled with the others' turns in between."""
 
@@ -106,7 +103,7 @@ class PostingWire(Wire):
         began, overruns = time.perf_counter(), intake.overruns
         turn = began
         for event in events:
-            if event.data and intake.is_dry() and not any(word in event.data for word in _WANTED_ABOVE_RATE):
+            if event.data and intake.drops_unread(event.data):
                 intake.dropped(1)
             else:
                 take(event)

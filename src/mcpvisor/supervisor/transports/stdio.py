@@ -45,9 +45,6 @@ _REST: Final = (0.003, 0.25)
 _SLICE: Final = 0.002
 """Seconds after which the lines of one read are handled with the others' turns in between."""
 
-_WANTED_ABOVE_RATE: Final = (b'"result"', b'"error"', b"list_changed", b"resources/updated")
-"""A line with none of these in it is neither an answer nor a notification that is always passed."""
-
 _FOREIGN_FRAME: Final = re.compile(rb"Content-Length:\s*\d+\s*", re.IGNORECASE)
 
 
@@ -177,7 +174,7 @@ class StdioWire(Wire):
                 break
             turn = began
             for line in self._lines.feed(self._thinned(data or b"")):
-                if self._is_dropped(line):
+                if not isinstance(line, Overlong) and intake.drops_unread(line):
                     intake.dropped(1)
                 else:
                     self._take(line)
@@ -192,15 +189,9 @@ class StdioWire(Wire):
         self._drained.set()
         self._sign.set()
 
-    def _is_dropped(self, line: bytes | Overlong) -> bool:
-        """Whether a line need not be parsed, as nothing that it could say is handled above the rate."""
-        if isinstance(line, Overlong) or not self._exchange.intake.is_dry():
-            return False
-        return not any(word in line for word in _WANTED_ABOVE_RATE)
-
     def _thinned(self, data: bytes) -> bytes:
         """What is worth looking at in it: in a flood lines that are surely dropped are not even parsed, only counted."""
-        if not self._exchange.intake.is_dry() or any(word in data for word in _WANTED_ABOVE_RATE):
+        if not self._exchange.intake.drops_unread(data):
             return data
         head, _, rest = data.partition(b"\n")  # the ends belong to lines that are not seen whole
         whole, _, tail = rest.rpartition(b"\n")
