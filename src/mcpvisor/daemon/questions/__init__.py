@@ -1,0 +1,1 @@
+"""The questions of servers: who may answer them, for how long, and what an answer must be."""
