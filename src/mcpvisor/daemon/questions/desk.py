@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
@@ -128,7 +128,7 @@ class Desk:
 
     # What operators see and answer
 
-    def __iter__(self) -> Iterator[OpenQuestion]:
+    def open(self) -> Iterable[OpenQuestion]:
         """The questions that are open, the oldest first."""
         return iter(self._open)
 
