@@ -294,6 +294,35 @@ class SubscriptionsRestored(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(ServerEvent):
+    """A server asked something (`method`: elicitation, sampling or roots), and it was put to somebody.
+
+    `belongs` is what is known of the call that caused it (`call`, `nobody`, `ambiguous`), `principal` for whom that was made,
+    `tool` what was called, where both are certain. What was asked is nobody's but the answerer's.
+    """
+
+    method: str
+    belongs: str
+    principal: str | None
+    tool: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswered(ServerEvent):
+    """A question of a server is over after `seconds`; what was answered is not told.
+
+    `outcome`: `accept`, `decline` or `cancel` to an elicitation, `answered` to another question, `refused` with an error;
+    `failed` where whoever was asked broke down, `call_ended` and `withdrawn` (by the server, or its session ended) where it was
+    over before it was answered. `by`: the `caller` whose call it belongs to, or the `default` for all others.
+    """
+
+    method: str
+    outcome: str
+    by: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StderrWritten(ServerEvent):
     """Lines of a server's stderr, cleaned and cut; `dropped` lines before them were over the rate."""
 
