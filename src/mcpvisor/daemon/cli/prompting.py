@@ -67,13 +67,20 @@ def _field(name: str, field: Field, former: Any) -> list[Any]:
         if not text and not field.required:
             return []
         try:
-            value = _value(text, field)
-            fault = field.fault(value, Steps(_STEPS))
-        except (_NotSo, OutOfSteps) as error:
-            fault = str(error) or "takes too long to be checked"
-        if not fault:
-            return [value]
-        _show(f"  {name} {fault}")
+            return [_checked(_value(text, field), field)]
+        except _NotSo as error:
+            _show(f"  {name} {error}")
+
+
+def _checked(value: Any, field: Field) -> Any:
+    """The value, which fits. Raises _NotSo."""
+    try:
+        fault = field.fault(value, Steps(_STEPS))
+    except OutOfSteps:
+        fault = "takes too long to be compared with its pattern"
+    if fault:
+        raise _NotSo(fault)
+    return value
 
 
 def _described(name: str, field: Field) -> str:
