@@ -23,9 +23,9 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import Lists
 from mcpvisor.daemon.gateway.observer import GatewayObserver
+from mcpvisor.daemon.gateway.questions.passage import Passage
 from mcpvisor.daemon.gateway.relay import Relay
 from mcpvisor.daemon.gateway.sdk_server import Context, serve_modern
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import CatalogKind
 
@@ -63,7 +63,7 @@ class Endpoint(Server[Any]):
         version: str,
         doors: ServerDoors,
         catalogs: Catalogs,
-        taps: LogTaps,
+        passage: Passage,
         observer: GatewayObserver,
         first_list_wait: float,
         listen_streams: int,
@@ -77,7 +77,7 @@ class Endpoint(Server[Any]):
         self._doors = doors
         self._catalogs = catalogs
         lists = Lists(doors, catalogs, view, first_list_wait)
-        self.middleware = [Relay(doors, catalogs, view, lists, taps, observer)]
+        self.middleware = [Relay(doors, catalogs, view, lists, passage, observer)]
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
 
     async def serve_modern(self, scope: Scope, receive: Receive, send: Send) -> None:

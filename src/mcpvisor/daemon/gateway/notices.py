@@ -12,6 +12,7 @@ from mcpvisor.daemon.gateway.backlog import MAX_MESSAGE, size_of
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
+from mcpvisor.daemon.gateway.questions.completions import COMPLETE_METHOD, Completions
 from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.bus import EventBus
@@ -40,7 +41,13 @@ class Notices:
     """Reads the event stream for the clients of all endpoints."""
 
     def __init__(
-        self, bus: EventBus, catalogs: Catalogs, endpoints: Mapping[View, Endpoint], sessions: Sessions, taps: LogTaps
+        self,
+        bus: EventBus,
+        catalogs: Catalogs,
+        endpoints: Mapping[View, Endpoint],
+        sessions: Sessions,
+        taps: LogTaps,
+        completions: Completions,
     ) -> None:
         self._bus = bus
         self._subscription = bus.subscribe(QUEUE)
@@ -48,6 +55,7 @@ class Notices:
         self._endpoints = endpoints
         self._sessions = sessions
         self._taps = taps
+        self._completions = completions
         self._stirred = anyio.Event()
 
     async def run(self, server_removed: Callable[[str], Any]) -> None:
@@ -77,6 +85,8 @@ class Notices:
 
     def _tap(self, event: Event) -> None:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
+        if isinstance(event, ServerNotified) and event.method == COMPLETE_METHOD:
+            self._completions.tell(event.server, event.params)
         if self._taps and _is_log_for_all(event):
             self._taps.deliver(event.server, named(event.server, event.params))
 

@@ -15,12 +15,16 @@ Push = Callable[[str, JsonObject | None], Awaitable[None]]
 LOG_BACKLOG: Final = 100
 """Log messages kept for a client that is slow or not listening; the oldest go first."""
 
+TOLD_BACKLOG: Final = 64
+"""Messages kept that are meant for this one client; the oldest go first."""
+
 
 class Outbox:
     """Changes of lists are merged and never lost, log messages are bounded; neither waits for the client."""
 
     def __init__(self) -> None:
         self._changes: dict[str, None] = {}
+        self._told = Backlog(TOLD_BACKLOG)
         self._logs = Backlog(LOG_BACKLOG)
         self._filled = anyio.Event()
 
@@ -34,6 +38,11 @@ class Outbox:
         self._changes[method] = None
         self._filled.set()
 
+    def tell(self, method: str, params: JsonObject) -> None:
+        """Tell the client what concerns it alone, ahead of what servers log."""
+        self._told.put(method, params, size_of(params))
+        self._filled.set()
+
     def log(self, method: str, params: JsonObject, size: int | None = None) -> None:
         """Send a log message when there is room; `size` is that of its params where the caller knows it already."""
         self._logs.put(method, params, size_of(params) if size is None else size)
@@ -42,11 +51,13 @@ class Outbox:
     async def deliver(self, push: Push) -> None:
         """Send what comes in, for ever; the caller's scope ends it."""
         while True:
-            while self._changes or self._logs:
+            while self._changes or self._told or self._logs:
                 if self._changes:
                     method = next(iter(self._changes))
                     del self._changes[method]
                     await push(method, None)
+                elif self._told:
+                    await push(*self._told.pop())
                 else:
                     await push(*self._logs.pop())
             self._filled = anyio.Event()
