@@ -69,15 +69,14 @@ class Stream:
         One that its client leaves unread for too long is ended, and asked for anew by whoever is still there.
         """
         is_read = await self._send(ACKNOWLEDGED, {"notifications": self.granted})
-        while is_read:
-            while is_read and self._due:
+        while is_read and (self._due or not self._is_ended):
+            if self._due:
                 method, uri = next(iter(self._due))
                 del self._due[method, uri]
                 is_read = await self._send(method, {} if uri is None else {"uri": uri})
-            if self._is_ended:
-                break
-            self._filled = anyio.Event()
-            await self._filled.wait()
+            else:
+                self._filled = anyio.Event()
+                await self._filled.wait()
         return {"resultType": "complete", "_meta": self._meta}
 
     async def _send(self, method: str, params: JsonObject) -> bool:
