@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.abc
-import httpx2
 import pytest
+from tests.daemon.gateway.hearing import ACKNOWLEDGED, SUBSCRIPTION, UPDATED, Hearing, listening, opened, subscribe
 from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
-from tests.daemon.gateway.wire import Wire, events
+from tests.daemon.gateway.wire import Wire, initialize
 
 from mcpvisor.daemon.gateway import sessions, streams, updates, watching
 from mcpvisor.daemon.gateway.keeper import MemoryKeeper
@@ -22,10 +22,6 @@ from mcpvisor.supervisor.events import ResourceUpdated
 from mcpvisor.supervisor.offer import Offer
 
 pytestmark = pytest.mark.anyio
-
-UPDATED = "notifications/resources/updated"
-ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 def offer(name: str) -> Offer:
@@ -39,65 +35,6 @@ def offer(name: str) -> Offer:
 @pytest.fixture
 def supervisor() -> PuppetSupervisor:
     return PuppetSupervisor(PuppetConnection("a", offer("a")), PuppetConnection("b", offer("b")))
-
-
-class Hearing:
-    """What one stream of a client brings."""
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self.scope = anyio.CancelScope()
-        self.has_ended = False
-
-    @property
-    def updated(self) -> list[str]:
-        """The URIs of its updates."""
-        return [one["params"]["uri"] for one in self.messages if one.get("method") == UPDATED]
-
-    async def hear(self, stream: Any) -> None:
-        async with stream as response:
-            text = ""
-            async for chunk in response.aiter_text():
-                text += chunk
-                self.messages = events(text)
-        self.has_ended = True
-
-    async def run(self, stream: Any) -> None:
-        with self.scope, suppress(httpx2.TransportError):  # the test has closed the client
-            await self.hear(stream)
-
-
-def opened(client: Wire, tasks: anyio.abc.TaskGroup, path: str = "/mcp") -> Hearing:
-    """The stream of a session's notifications."""
-    hearing = Hearing()
-    tasks.start_soon(hearing.run, client.http.stream("GET", path, headers={"mcp-session-id": client.session or ""}))
-    return hearing
-
-
-async def listening(
-    client: Wire, tasks: anyio.abc.TaskGroup, *uris: str, path: str = "/mcp", request: Any = "s1", **lists: bool
-) -> Hearing:
-    """A `subscriptions/listen` stream of 2026-07-28, once it is acknowledged."""
-    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
-    wish = {**lists, **({"resourceSubscriptions": list(uris)} if uris else {})}
-    message = {
-        "jsonrpc": "2.0",
-        "id": request,
-        "method": "subscriptions/listen",
-        "params": {"notifications": wish, "_meta": meta},
-    }
-    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
-    hearing = Hearing()
-    tasks.start_soon(hearing.run, client.http.stream("POST", path, json=message, headers=headers))
-    await until(lambda: bool(hearing.messages) or hearing.has_ended)
-    return hearing
-
-
-async def subscribe(client: Wire, uri: str, *, path: str = "/mcp", way: str = "subscribe") -> dict[str, Any]:
-    """The answer to `resources/subscribe`, or to its end."""
-    answer = await client.post({"jsonrpc": "2.0", "id": 7, "method": f"resources/{way}", "params": {"uri": uri}}, path=path)
-    body: dict[str, Any] = answer.json()
-    return body
 
 
 @asynccontextmanager
@@ -185,17 +122,11 @@ async def test_idle_sessions_let_go(supervisor: PuppetSupervisor, tmp_path: Path
 async def test_capabilities(supervisor: PuppetSupervisor, tmp_path: Path):
     """Both eras are told that resources can be watched, whatever is connected: a client asks once, servers come and go."""
     async with served(supervisor, tmp_path) as (_, legacy, modern, _):
-        initialized = await legacy.http.post("/mcp", json=_initialize())
+        initialized = await legacy.http.post("/mcp", json=initialize())
         discovered = await modern.modern({"jsonrpc": "2.0", "id": 1, "method": "server/discover"})
 
     assert initialized.json()["result"]["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
     assert discovered.json()["result"]["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
-
-
-def _initialize() -> dict[str, Any]:
-    from tests.daemon.gateway.wire import initialize
-
-    return initialize()
 
 
 async def test_what_nobody_owns(supervisor: PuppetSupervisor, tmp_path: Path):
