@@ -12,6 +12,7 @@ from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
 
 JsonObject = dict[str, Any]
 
@@ -48,6 +49,18 @@ class ServerDoor(Protocol):
     ) -> JsonObject: ...
 
 
+class WantedResources(Protocol):
+    """Which resources of one server are watched; `mcpvisor.supervisor.subscriptions.wanted.Subscriptions` is it."""
+
+    def want(self, uri: str, holder: str) -> None: ...
+
+    def drop(self, uri: str, holder: str) -> None: ...
+
+    def state(self, uri: str) -> SubscriptionState | None: ...
+
+    async def outcome(self, uri: str, seconds: float) -> SubscriptionStatus | None: ...
+
+
 class ServerDoors(Protocol):
     """All servers there are; `mcpvisor.supervisor.supervisor.Supervisor` is it."""
 
@@ -57,5 +70,7 @@ class ServerDoors(Protocol):
     def names(self) -> list[str]: ...
 
     def connection(self, name: str) -> ServerDoor: ...
+
+    def subscriptions(self, name: str) -> WantedResources: ...
 
     def want_log_level(self, level: str | None) -> None: ...
