@@ -111,9 +111,9 @@ def spec_of(wire: str, era: str, servers: Path, puppets: ExitStack) -> ServerSpe
     """An asking server."""
     target: StdioLaunch | HttpTarget
     if wire == "stdio":
-        target = StdioLaunch(command=sys.executable, args=(str(servers / "asking.py"), "stdio", era))
+        target = StdioLaunch(command=sys.executable, args=(str(servers / "questioning.py"), "stdio", era))
     else:
-        target = HttpTarget(url=puppets.enter_context(http_puppet("asking.py", "http", era, "0")).url)
+        target = HttpTarget(url=puppets.enter_context(http_puppet("questioning.py", "http", era, "0")).url)
     return ServerSpec(name="a", target=target, allow=("sampling", "roots"), stop=StopGraces(stdin=0.2, term=0.2))
 
 

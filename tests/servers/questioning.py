@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A server that asks before it answers, in the way of its era.
 
-Usage: asking.py stdio|http legacy|modern [PORT]
+Usage: questioning.py stdio|http legacy|modern [PORT]
 Over HTTP it prints its address first.
 
 Tool ask {kind, who} asks one question that names `who`: a form, a url, sampling or roots. Its text is JSON: who, kind, and the
@@ -74,7 +74,7 @@ def call(params, ask):
 
 
 def result_of(method, params, ask):
-    info = {"name": "asking", "version": "1"}
+    info = {"name": "questioning", "version": "1"}
     if method == "initialize" and not MODERN:
         return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "server/discover" and MODERN:
