@@ -177,11 +177,11 @@ def _question_asked(event: ev.QuestionAsked) -> Line:
     if not whose:
         whose = f"for a call of {event.principal}" if event.tool is None else f"for {event.tool!r}, called by {event.principal}"
     fields = {"method": event.method, "belongs": event.belongs, "principal": event.principal, "tool": event.tool}
-    return "info", f"{event.server}: asks {event.method} {whose}", fields
+    return "debug", f"{event.server}: asks {event.method} {whose}", fields
 
 
 def _question_answered(event: ev.QuestionAnswered) -> Line:
-    level = "warning" if event.outcome == "failed" else "info"
+    level = "warning" if event.outcome == "failed" else "debug"
     fields = {"method": event.method, "outcome": event.outcome, "by": event.by, "seconds": event.seconds}
     return level, f"{event.server}: {event.method}: {event.outcome} after {event.seconds:.1f} s", fields
 
