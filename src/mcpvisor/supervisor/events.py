@@ -423,9 +423,9 @@ class QuestionPut(ServerEvent):
 class QuestionSettled(ServerEvent):
     """A question of the server is over, after `seconds`; `by` is whoever was asked, or `nobody`.
 
-    `action` is `accept`, `decline` or `cancel`; `answered` or `refused` for what is no elicitation; `withdrawn` where nobody
-    waits for an answer any more. `properties` are the names of what was answered, never the values; `why` says what the answer
-    was not taken for, or why nobody was asked. `mode` is as above, or `other` for one that the protocol does not know.
+    `action` is `accept`, `decline` or `cancel`; `answered`, `refused` or `failed` for what is no elicitation; `withdrawn` where
+    nobody waits for an answer any more. `properties` are the names of what was answered, never the values; `why` says why an
+    answer was not taken, or nobody was asked. `mode` is as above, or `other` for one that the protocol does not know.
     """
 
     id: str
