@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import trio.testing
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.asking import BURST, MAX_OPEN, decline
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.observer import NoObserver
 from mcpvisor.supervisor.open_calls import CallClock, OpenCall, Origin, origin_among
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
@@ -21,7 +23,7 @@ from mcpvisor.supervisor.questions import ELICITATION, ROOTS, SAMPLING, Belongs,
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
-from mcpvisor.supervisor.transports.exchange import PeerRefusal
+from mcpvisor.supervisor.transports.exchange import PeerRefusal, peer_error
 from tests.supervisor.memory_wire import MemoryServer
 
 pytestmark = pytest.mark.anyio
@@ -65,12 +67,14 @@ class Seen:
 
 
 @asynccontextmanager
-async def asked_by(server: MemoryServer, spec: ServerSpec = SPEC, sink: QuestionSink = decline) -> AsyncIterator[Supervisor]:
+async def asked_by(
+    server: MemoryServer, spec: ServerSpec = SPEC, sink: QuestionSink = decline, observer: Any = None
+) -> AsyncIterator[Supervisor]:
     def opener(opening: Opening) -> Any:
         return server.open(opening)
 
     with anyio.fail_after(7200):
-        async with Supervisor(opener=opener, guarded=False, on_question=sink) as supervisor:
+        async with Supervisor(opener=opener, guarded=False, on_question=sink, observer=observer) as supervisor:
             await supervisor.apply([spec])
             await supervisor.wait_until("files", lambda status: status.state is State.READY)
             yield supervisor
@@ -286,6 +290,113 @@ class TestOffered:
 
         assert [one.get("result", one.get("error", {}).get("code")) for one in answers] == [NO, {"roots": []}, -32601]
 
+    @pytest.mark.parametrize(("allow", "expected"), [((), 0), (("roots",), 1)])
+    async def test_other_roots(self, allow: tuple[str, ...], expected: int) -> None:
+        """That a client works in other folders is told to a server that may ask for them, and to no other."""
+        server = MemoryServer()
+        async with asked_by(server, replace(SPEC, allow=allow)) as supervisor:
+            await supervisor.connection("files").roots_changed(principal=ANN)
+
+        assert server.log.count("notifications/roots/list_changed") == expected
+
+
+class TestNewerEra:
+    """A server of 2026-07-28 asks by its result, which is a result like any other here."""
+
+    @staticmethod
+    def modern(server: MemoryServer) -> MemoryServer:
+        async def discover(_: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "memory", "version": "1"},
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+            }
+
+        server.handlers["server/discover"] = discover
+        return server
+
+    async def test_capabilities_are_those_of_the_caller(self) -> None:
+        """Each request declares what its caller can be asked, as far as the entry allows it; our own declare nothing."""
+        server = self.modern(MemoryServer())
+        seen: list[Any] = []
+
+        async def keep(params: dict[str, Any]) -> dict[str, Any]:
+            seen.append(params["_meta"]["io.modelcontextprotocol/clientCapabilities"])
+            return {"content": [], "tools": [], "resultType": "complete"}
+
+        server.handlers["tools/call"] = server.handlers["tools/list"] = keep
+        can = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+        async with asked_by(server, replace(SPEC, allow=("roots",))) as supervisor:
+            await call(supervisor, client_capabilities=can)
+
+        assert seen == [{}, {"elicitation": {"form": {}}, "roots": {}}]
+
+    async def test_a_round_is_a_result(self) -> None:
+        """What it asks for reaches the caller untouched, and the call counts as answered."""
+        asks = {
+            "resultType": "input_required",
+            "inputRequests": {"q": {"method": ELICITATION, "params": ASK}},
+            "requestState": "s",
+        }
+        server = self.modern(MemoryServer())
+
+        async def ask(_: dict[str, Any]) -> dict[str, Any]:
+            return asks
+
+        server.handlers["tools/call"] = ask
+        ended: list[tuple[str, str]] = []
+
+        class Counting(NoObserver):
+            def call_ended(
+                self, server: str, transport: str, method: str, outcome: str, error_type: str, seconds: float
+            ) -> None:
+                ended.append((outcome, error_type))
+
+        async with asked_by(server, observer=Counting()) as supervisor:
+            result = await call(supervisor)
+
+        assert (result, ended) == (asks, [("ok", "")])
+
+    @pytest.mark.parametrize(("trust", "sent"), [(False, 1), (True, 2)])
+    async def test_a_round_is_of_the_class_of_its_tool(self, trust: bool, sent: int) -> None:
+        """One that was lost is sent again where any call of that tool would be, with the same answers."""
+        server = self.modern(MemoryServer())
+        server.hints = {"readOnlyHint": True}
+        rounds: list[Any] = []
+
+        async def lose(params: dict[str, Any]) -> dict[str, Any]:
+            rounds.append((params["inputResponses"], params["requestState"]))
+            if len(rounds) == 1:
+                server.end()
+                return await anyio.sleep_forever()
+            return {"content": [], "resultType": "complete"}
+
+        server.handlers["tools/call"] = lose
+        params = {"name": "echo", "inputResponses": {"q": YES}, "requestState": "s"}
+        async with asked_by(server, replace(SPEC, trust_hints=trust)) as supervisor:
+            with contextlib.suppress(RequestFailed):
+                await supervisor.connection("files").request("tools/call", params, principal=ANN)
+
+        assert rounds == [({"q": YES}, "s")] * sent
+
+    async def test_an_error_that_asks(self) -> None:
+        """The error by which revision 2025-11-25 asks for a URL to be opened reaches the caller with its data."""
+        data = {"elicitations": [{"mode": "url", "elicitationId": "e", "url": "https://example.com", "message": "Sign in"}]}
+        server = MemoryServer()
+
+        async def ask(_: dict[str, Any]) -> Any:
+            raise peer_error({"code": -32042, "message": "URL elicitation required", "data": data})
+
+        server.handlers["tools/call"] = ask
+        async with asked_by(server) as supervisor:
+            with pytest.raises(RequestFailed) as caught:
+                await call(supervisor)
+
+        assert (caught.value.outcome, caught.value.code, caught.value.data) == (Outcome.PEER_ERROR, -32042, data)
+
 
 class TestEnds:
     async def test_the_server_withdraws(self) -> None:
@@ -388,6 +499,81 @@ class TestTime:
         clock.heard()
 
         assert (after - began, clock.scope.deadline - began) == (pytest.approx(150.0), pytest.approx(175.0))
+
+
+class TestSilence:
+    async def test_a_server_that_waits_for_an_answer_is_not_probed(self) -> None:
+        """It may well be able to read nothing else before that; as soon as it has its answer it is probed like any other."""
+        server, mine = MemoryServer(), Seen(seconds=600)
+        server.handlers["tools/call"] = asking(server)
+        async with asked_by(server) as supervisor:
+            server.log.clear()
+            await call(supervisor, on_question=mine)
+            during = server.log.count("ping")
+            await anyio.sleep(SPEC.probe.interval + 1)
+            missed = told(supervisor, events.ProbeMissed)
+
+        assert (during, server.log.count("ping"), missed) == (0, 1, [])
+
+    async def test_a_call_that_hears_nothing_after_its_answer(self) -> None:
+        """Is silent from then on, and has its session probed five seconds later."""
+        server, mine = MemoryServer(), Seen(seconds=600)
+
+        async def handle(_: dict[str, Any]) -> dict[str, Any]:
+            await server.ask(ELICITATION, ASK)
+            server.log.clear()
+            await anyio.sleep(6)
+            return {"content": []}
+
+        server.handlers["tools/call"] = handle
+        async with asked_by(server) as supervisor:
+            await call(supervisor, on_question=mine)
+
+        assert server.log.count("ping") == 1
+
+
+LOG = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+
+
+class TestLogs:
+    """What a server logs where the wire does not say for which call it does."""
+
+    @staticmethod
+    async def logged(*principals: Principal) -> tuple[list[int], list[tuple[bool, bool]]]:
+        """How many messages each of the calls had, and what is told of the message to everybody else."""
+        server, notified = MemoryServer(), list[tuple[bool, bool]]()
+        server.silent = {"tools/call"}
+        had: list[list[Any]] = [[] for _ in principals]
+        async with asked_by(server) as supervisor, anyio.create_task_group() as tasks:
+
+            def take(event: events.Event) -> None:
+                if isinstance(event, events.ServerNotified):
+                    notified.append((event.to_caller, event.private))
+
+            supervisor.bus.attach(take)
+            for principal, sink in zip(principals, had, strict=True):
+                tasks.start_soon(lambda p=principal, s=sink: call(supervisor, p, on_log=s.append))
+                await anyio.wait_all_tasks_blocked()
+            server.say(LOG)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        return [len(messages) for messages in had], notified
+
+    async def test_one_call(self) -> None:
+        """It is for the one client whose call is open, and nobody else's."""
+        assert await self.logged(ANN) == ([1], [(True, False)])
+
+    async def test_calls_of_one_client(self) -> None:
+        """It has the message once."""
+        assert await self.logged(ANN, ANN) == ([0, 1], [(True, False)])
+
+    async def test_calls_of_several_clients(self) -> None:
+        """It is for the operator alone."""
+        assert await self.logged(ANN, BOB) == ([0, 0], [(False, True)])
+
+    async def test_no_call(self) -> None:
+        """It belongs to nobody in particular."""
+        assert await self.logged() == ([], [(False, False)])
 
 
 class TestReplay:

@@ -42,6 +42,10 @@ class Carrier(Protocol):
         """Send one request. Raises RequestFailed."""
         ...
 
+    async def roots_changed(self) -> None:
+        """Tell the server that the roots of its client are others; nothing where it has not been offered any."""
+        ...
+
 
 @dataclass(slots=True)
 class _Call:
@@ -143,7 +147,7 @@ class Connection:
         `deadline` is in seconds from now and bounds everything, waiting included, and no progress extends it; without it the
         spec's `call_timeout` runs from the last sign of life. `call_max` bounds either. Cancelling the caller cancels the
         request. `log_level` is sent to servers of the newer era, which log to nobody who does not ask; `on_log` gets the log
-        messages that came within the answer, where the wire can tell. `on_question` answers what the server asks for the sake
+        messages that belong to the call, see `LogSink`. `on_question` answers what the server asks for the sake
         of this call, and is cancelled with it; without it the supervisor's own does. While a question is open no time passes
         for the call, by whatever limit: how long people may think is the answerer's to bound. Raises RequestFailed.
         """
@@ -171,6 +175,12 @@ class Connection:
             asked.end()
             seconds = anyio.current_time() - started
             self._observer.call_ended(self.name, self.spec.transport, method, outcome, error_type, seconds)
+
+    async def roots_changed(self, *, principal: Principal) -> None:
+        """A client works in other folders: a server that may ask for them (`allow`) is told, as far as it is up."""
+        del principal  # there is one session for all of them
+        if self.state in ADMITTING and self._carrier is not None:
+            await self._carrier.roots_changed()
 
     async def _within_time(self, call: _Call, patience: float) -> JsonObject:
         now = anyio.current_time()
