@@ -9,11 +9,10 @@ from typing import Any, Final
 from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean, clean_line
 from mcpvisor.daemon.questions.fields import ChoiceField, ChoicesField, Field, FlagField, NumberField
-from mcpvisor.daemon.questions.form import Form, read_form
+from mcpvisor.daemon.questions.form import STEPS, Form, read_form
 from mcpvisor.daemon.questions.misunderstanding import NotUnderstood
 from mcpvisor.daemon.questions.patterns import OutOfSteps, Steps
 
-_STEPS: Final = 150_000
 _HINTS: Final[Mapping[type[Field], str]] = {
     FlagField: "yes or no",
     NumberField: "a number",
@@ -75,7 +74,7 @@ def _field(name: str, field: Field, former: Any) -> list[Any]:
 def _checked(value: Any, field: Field) -> Any:
     """The value, which fits. Raises _NotSo."""
     try:
-        fault = field.fault(value, Steps(_STEPS))
+        fault = field.fault(value, Steps(STEPS))
     except OutOfSteps:
         fault = "takes too long to be compared with its pattern"
     if fault:

@@ -59,6 +59,11 @@ class Field(ABC):
         return schema if self.default is None else schema | {"default": self.default}
 
     @property
+    def states(self) -> int:
+        """How large the machine of its pattern is."""
+        return 0
+
+    @property
     @abstractmethod
     def kind(self) -> str:
         """The `type` of its schema."""
@@ -78,6 +83,10 @@ class TextField(Field):
     most: int = MOST_TEXT
     format: str = ""
     pattern: Pattern | None = None
+
+    @property
+    def states(self) -> int:
+        return len(self.pattern) if self.pattern is not None else 0
 
     @property
     def kind(self) -> str:

@@ -21,8 +21,12 @@ MOST_FAULTS: Final = 8
 """How many faults of one answer are named; the others are counted."""
 
 _OF_FORM: Final = frozenset({"type", "properties", "required", "additionalProperties"})
-STEPS: Final = 150_000
-"""What the patterns of one form may cost for one answer: some 30 ms."""
+MOST_SIZE: Final = 50_000
+"""Characters and values of a schema, all together: what is read is cleaned, which costs by its length."""
+MOST_STATES: Final = 2000
+"""Of the patterns of all fields together."""
+STEPS: Final = 60_000
+"""What the patterns of one form may cost for one answer: some 20 ms."""
 _MOST_DIALECT: Final = 200
 
 
@@ -73,6 +77,8 @@ def read_form(schema: Any) -> Form:
     """
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise NotUnderstood("the schema must be one of an object")
+    if not _is_small(schema):
+        raise NotUnderstood(f"it has more than {MOST_SIZE} characters and values")
     for key in schema:
         if key in KEYWORDS and key not in _OF_FORM:
             raise NotUnderstood(f"{key} is not understood")
@@ -83,9 +89,14 @@ def read_form(schema: Any) -> Form:
         raise NotUnderstood(f"required must be a list of at most {MOST_FIELDS} names")
     if unknown := [name for name in required if name not in properties]:
         raise NotUnderstood(f"{_named(unknown[0])} is required, and is no property")
-    fields = {name: _field(name, value, name in required) for name, value in properties.items()}
-    if sum(len(field.options) for field in fields.values()) > MOST_OPTIONS:
-        raise NotUnderstood(f"it has more than {MOST_OPTIONS} options")
+    fields: dict[str, Field] = {}
+    options = states = 0
+    for name, value in properties.items():
+        field = fields[name] = _field(name, value, name in required)
+        options += len(field.options)
+        states += field.states
+        if options > MOST_OPTIONS or states > MOST_STATES:
+            raise NotUnderstood("it has too many options, or patterns that are too large")
     dialect = schema.get("$schema")
     return Form(
         fields,
@@ -93,6 +104,24 @@ def read_form(schema: Any) -> Form:
         description=shown(schema.get("description"), DESCRIPTION),
         dialect=dialect if isinstance(dialect, str) and len(dialect) <= _MOST_DIALECT and is_clean(dialect) else "",
     )
+
+
+def _is_small(schema: JsonObject) -> bool:
+    """Whether the schema as a whole is within its bounds; looked at before anything of it is read."""
+    waiting: list[Any] = [schema]
+    left = MOST_SIZE
+    while waiting and left >= 0:
+        value = waiting.pop()
+        left -= 1
+        if isinstance(value, str):
+            left -= len(value)
+        elif isinstance(value, list):
+            left -= len(value)
+            waiting += value if left >= 0 else ()
+        elif isinstance(value, dict):
+            left -= sum(map(len, value))
+            waiting += value.values() if left >= 0 else ()
+    return left >= 0
 
 
 def _field(name: str, schema: Any, required: bool) -> Field:

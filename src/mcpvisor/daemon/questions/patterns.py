@@ -67,6 +67,10 @@ class Pattern:
         self._first = first
         self._prices = tuple(1 + len(state.eats or ()) for state in states)
 
+    def __len__(self) -> int:
+        """How many states it has."""
+        return len(self._states)
+
     def found_in(self, text: str, steps: Steps) -> bool:
         """Whether the pattern is found in the text. Raises OutOfSteps."""
         current: set[int] = set()
