@@ -1,8 +1,9 @@
 """Owns every touch on parts of the SDK's server that are provisional or private; its contract test fails when they move.
 
-What is used: `Server.middleware`, `handle_modern_request`, the `Connection` in which the handshake leaves what it settled, and
-of the per-session transport its streams and the two methods that answer POST and GET. Both are answered here where the request
-is plain; whatever is odd about it goes to the SDK, so that every refusal is the SDK's own.
+What is used: `Server.middleware`, `handle_modern_request`, the `Connection` in which the handshake leaves what it settled, how
+a request of ours goes out on the stream of a client's own, and of the per-session transport its streams and the two methods
+that answer POST and GET. Both are answered here where the request is plain; whatever is odd about it goes to the SDK, so that
+every refusal is the SDK's own.
 """
 
 from __future__ import annotations
