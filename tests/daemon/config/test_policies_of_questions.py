@@ -26,7 +26,7 @@ def test_every_key_of_a_rule(load_text: LoadText, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     loaded = load_text(
         rule(
-            'server = "g*", tool = ["a", "b"], mode = "form", requires = "name", asks = ["*"], action = "accept", '
+            'server = "g*", tool = ["a", "b"], mode = "form", requires = "name", asks = ["*Token*"], action = "accept", '
             f'defaults = true, content = {{ name = "x", token = "${{file:{tmp_path}/token}}", size = 3, part = 0.5, '
             'yes = true, all = ["u", "v"] }'
         )
@@ -41,7 +41,7 @@ def test_every_key_of_a_rule(load_text: LoadText, tmp_path: Path) -> None:
                 tools=(Glob("a"), Glob("b")),
                 modes=(QuestionMode.FORM,),
                 requires=("name",),
-                asks=(Glob("*"),),
+                asks=(Glob("*token*"),),
                 content=(
                     ("name", "x"),
                     ("token", Secret("s3cret")),

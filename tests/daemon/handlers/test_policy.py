@@ -15,7 +15,7 @@ from mcpvisor.supervisor.secret import Secret
 DECLINE = PolicyRule(action=PolicyAction.DECLINE)
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string"}, "api_token": {"type": "string"}, "size": {"type": "string", "default": "M"}},
+    "properties": {"name": {"type": "string"}, "apiToken": {"type": "string"}, "size": {"type": "string", "default": "M"}},
     "required": ["name"],
 }
 
