@@ -208,7 +208,9 @@ class ServerActor:
     def _urgency(self) -> Urgency:
         if self.spec.required:
             return Urgency.REQUIRED
-        return Urgency.AWAITED if self.connection.awaiting else Urgency.PLAIN
+        if self.connection.awaiting:
+            return Urgency.AWAITED
+        return Urgency.SHOWN if self.connection.stale else Urgency.PLAIN
 
     def _want_by_spec(self) -> None:
         standing = self._recall.order
