@@ -202,9 +202,7 @@ class HttpWire(PostingWire):
             return
         verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
         self._note_loss(verdict, session)
-        self._note_refusal(verdict, response.head.status)
-        if verdict.failure is not None:
-            raise verdict.failure
+        self._settle(verdict)
         self._take_answer(data, pending)
         if not pending.done.is_set():
             text = f"the answer to {pending.method} holds no response to it"
