@@ -172,6 +172,20 @@ def _subscriptions_restored(event: ev.SubscriptionsRestored) -> Line:
     return "warning" if lost else "info", told, {"generation": event.generation, "counts": event.counts}
 
 
+def _question_asked(event: ev.QuestionAsked) -> Line:
+    whose = {"nobody": "for nobody's call", "ambiguous": "while several clients call"}.get(event.belongs, "")
+    if not whose:
+        whose = f"for a call of {event.principal}" if event.tool is None else f"for {event.tool!r}, called by {event.principal}"
+    fields = {"method": event.method, "belongs": event.belongs, "principal": event.principal, "tool": event.tool}
+    return "debug", f"{event.server}: asks {event.method} {whose}", fields
+
+
+def _question_answered(event: ev.QuestionAnswered) -> Line:
+    level = "warning" if event.outcome == "failed" else "debug"
+    fields = {"method": event.method, "outcome": event.outcome, "by": event.by, "seconds": event.seconds}
+    return level, f"{event.server}: {event.method}: {event.outcome} after {event.seconds:.1f} s", fields
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -221,6 +235,8 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.SubscriptionAsked: _subscription_asked,
     ev.SubscriptionsRestored: _subscriptions_restored,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
+    ev.QuestionAsked: _question_asked,
+    ev.QuestionAnswered: _question_answered,
     ev.StdoutNoise: _noise,
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),
     ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),

@@ -12,6 +12,7 @@ import anyio.abc
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
+from mcpvisor.supervisor.asking import Asking
 from mcpvisor.supervisor.auth.sources import Sources
 from mcpvisor.supervisor.authorising import Authorising
 from mcpvisor.supervisor.bus import EventBus
@@ -27,6 +28,7 @@ from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sampling import Usage
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import CHANGED, Restorer
@@ -53,6 +55,8 @@ class Shared:
     instance: str
     subtree: Subtree
     store: Store
+    on_question: QuestionSink
+    """Answers the questions of servers that belong to no call with an answerer of its own."""
 
 
 class ServerActor:
@@ -98,6 +102,8 @@ class ServerActor:
         if self._recall.offer is not NOTHING:
             self._restorer.offer = self._recall.offer
             self.connection.recalled(self._recall.offer)
+        self._asking = Asking(spec, shared.on_question, report)
+        self.reporter.on_request = self._asking.answer
         self.reporter.on_update = self.subscriptions.updated
         self.reporter.on_missed = self.subscriptions.missed
 
@@ -144,6 +150,7 @@ class ServerActor:
         self._recall.respecified(spec)
         self._authorising.respecified(spec)
         self._generations.respecified(spec)
+        self._asking.spec = spec
         self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
         if change.change is Change.UPDATE and is_told_otherwise:
             self._restorer.reread()  # other credentials may show other lists, and are tried by it at once

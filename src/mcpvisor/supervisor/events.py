@@ -246,12 +246,14 @@ class AccessDenied(ServerEvent):
 class ServerNotified(ServerEvent):
     """The server sent a notification that is nobody's answer: resource updates, list changes, log messages.
 
-    `params` are as the server sent them. `to_caller`: it came within the answer to a request, and who made that has it.
+    `params` are as the server sent them. `to_caller`: it belongs to a request, and who made that has it. `private`: it belongs
+    to one that did not want it, or to one of several clients, and nobody knows which: it is for the operator alone.
     """
 
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     to_caller: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +293,35 @@ class SubscriptionsRestored(ServerEvent):
 
     generation: int
     counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(ServerEvent):
+    """A server asked something (`method`: elicitation, sampling or roots), and it was put to somebody.
+
+    `belongs` is what is known of the call that caused it (`call`, `nobody`, `ambiguous`), `principal` for whom that was made,
+    `tool` what was called, where both are certain. What was asked is nobody's but the answerer's.
+    """
+
+    method: str
+    belongs: str
+    principal: str | None
+    tool: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswered(ServerEvent):
+    """A question of a server is over after `seconds`; what was answered is not told.
+
+    `outcome`: `accept`, `decline` or `cancel` to an elicitation, `answered` to another question, `refused` with an error;
+    `failed` where whoever was asked broke down, `call_ended` and `withdrawn` (by the server, or its session ended) where it was
+    over before it was answered. `by`: the `caller` whose call it belongs to, or the `default` for all others.
+    """
+
+    method: str
+    outcome: str
+    by: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

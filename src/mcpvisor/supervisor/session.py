@@ -11,9 +11,11 @@ import anyio
 import anyio.abc
 
 from mcpvisor.supervisor import sdk
+from mcpvisor.supervisor.asking import restricted
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.flights import Flights
 from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
+from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
@@ -175,6 +177,7 @@ class Session:
         on_log: LogSink | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        call: OpenCall,
     ) -> JsonObject:
         """A request of a caller. Raises RequestFailed."""
         number = self._flights.begin()
@@ -183,13 +186,15 @@ class Session:
             if self._wire.suspect:
                 await self._prober.reassure()
             stamped, headers = self._stamp(method, params, client_capabilities, log_level)
-            result = await self._wire.request(
-                method,
-                stamped,
-                on_progress=None if on_progress is None else partial(heard, on_progress),
-                on_log=None if on_log is None else partial(heard, on_log),
-                headers=headers,
-            )
+            with call.watched(lambda: self._asking(number, call)):
+                result = await self._wire.request(
+                    method,
+                    stamped,
+                    on_progress=None if on_progress is None else partial(heard, on_progress),
+                    on_log=None if on_log is None else partial(heard, on_log),
+                    call=call,
+                    headers=headers,
+                )
         except RequestFailed as failure:
             self.has_served = self.has_served or failure.outcome is Outcome.PEER_ERROR
             if failure.cause == "auth" and failure.data and failure.data.get("http_status") == 403:
@@ -204,10 +209,21 @@ class Session:
             return result
         finally:
             self._flights.end(number)
+            self._prober.hold(held=self._flights.is_asking)
+
+    async def roots_changed(self) -> None:
+        """Tell the server that the roots of its client are others; nothing where it has not been offered any."""
+        if not self.handshake.modern and "roots" in self._spec.allow:
+            await self._wire.notify("notifications/roots/list_changed", None)
 
     def _heard(self, number: int, sink: ProgressSink, params: JsonObject) -> None:
         self._flights.heard(number)
         sink(params)
+
+    def _asking(self, number: int, call: OpenCall) -> None:
+        """A server that waits for an answer is not silent, and need not answer probes before it has it."""
+        self._flights.asking(number, open_=call.questions > 0)
+        self._prober.hold(held=self._flights.is_asking)
 
     async def _listen(self, params: JsonObject, on_ack: AckSink) -> JsonObject:
         """Our own stream of notifications."""
@@ -229,8 +245,9 @@ class Session:
         """The params and headers of a request as the era of this session wants them."""
         if not self.handshake.modern:
             return params, {}
+        declared = restricted(client_capabilities or {}, self._spec.allow)
         stamped, headers = sdk.stamp(
-            method, params, handshake=self.handshake, client_capabilities=client_capabilities or {}, log_level=log_level
+            method, params, handshake=self.handshake, client_capabilities=declared, log_level=log_level
         )
         if method == "tools/call" and self._wire.kind != "stdio":
             schema = self._lasting.restorer.input_schema((params or {}).get("name"))

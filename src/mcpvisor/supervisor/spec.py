@@ -14,6 +14,10 @@ Text = str | Secret
 """A string of an entry, secret where a variable or a credential went into it."""
 
 
+ALLOWABLE: Final = ("sampling", "roots")
+"""What servers may ask of clients where their entry allows it: to run their model, and which folders they work in."""
+
+
 class Era(StrEnum):
     """Which of the protocol's two eras to speak: `auto` asks the server."""
 
@@ -177,6 +181,8 @@ class ServerSpec:
     replay_on_session_loss: bool = False
     subscriptions: tuple[WantedResource, ...] = ()
     tools: ToolView = ToolView()
+    allow: tuple[str, ...] = ()
+    """What the server may ask of clients beside elicitation; words of `ALLOWABLE`."""
     origin: str = field(default="", compare=False)
     """Where the entry is written, as `file:line`; no part of the goal itself."""
     shown_name: str = field(default="", compare=False)
@@ -228,7 +234,7 @@ class Change(StrEnum):
     STOP = "stop"
 
 
-RESTARTING: Final = frozenset({"name", "target", "era", "max_message"})
+RESTARTING: Final = frozenset({"name", "target", "era", "max_message", "allow"})
 """The fields whose change cannot be applied to a session that already stands; of a target all but its credentials."""
 
 

@@ -6,7 +6,8 @@ Nothing here does I/O: a wire feeds received bytes in, and sends what it is told
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -14,6 +15,7 @@ import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import OpenCall, Origin, origin_among, origin_within
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode_messages
 from mcpvisor.supervisor.transports.intake import Intake
 
@@ -22,7 +24,10 @@ ProgressSink = Callable[[JsonObject], None]
 """Takes the params of each `notifications/progress` of one request, in order, at once."""
 
 LogSink = Callable[[JsonObject], None]
-"""Takes the params of each `notifications/message` within the answer to one request, in order, at once."""
+"""Takes the params of each `notifications/message` that belongs to one request, in order, at once.
+
+Those that came within its answer do; where the wire does not say it, those that came while calls of one client alone were open.
+"""
 
 AckSink = Callable[[JsonObject], None]
 """Takes the params of the `notifications/subscriptions/acknowledged` of one stream of notifications, at once."""
@@ -34,6 +39,9 @@ _ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
 _SAYS_METHOD: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]{0,200}"|[\w.-]{1,200})\s*,\s*)*"method"\s*:')
 """How a notification or a request of the server begins: it is the answer to nothing, whatever stands in its params."""
 
+GIVEN_UP: Final = 10.0
+"""Seconds for which a server may still be at a request that was withdrawn: until then what it asks may belong to that."""
+
 _EXCERPT: Final = 200
 _BEGIN: Final = 60
 """Characters that are shown of a message that is no valid JSON: enough to know it by, and hardly any of its content."""
@@ -42,12 +50,16 @@ _BEGIN: Final = 60
 class WireHooks(Protocol):
     """What a wire tells the generation that owns it. All but `answer` are called on the receive path and must be quick."""
 
-    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False) -> None:
-        """A notification that is no progress; `to_caller` where the pending request that it came within has taken it."""
+    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False, private: bool = False) -> None:
+        """A notification that is no progress.
+
+        `to_caller` where the pending request that it belongs to has taken it, `private` where it has not, or where it may be of
+        several: no other client is to have it.
+        """
         ...
 
-    def answer(self, method: str, params: JsonObject, call: int | None) -> Awaitable[JsonObject]:
-        """The result for a request of the server; raises `PeerRefusal`. `call` is our request it came within, if known."""
+    def answer(self, method: str, params: JsonObject, origin: Origin) -> Awaitable[JsonObject]:
+        """The result for a request of the server; raises `PeerRefusal`. Cancelled when the server withdraws it."""
         ...
 
     def noise(self, excerpt: bytes) -> None:
@@ -78,6 +90,8 @@ class Pending:
     on_log: LogSink | None = None
     on_ack: AckSink | None = None
     """Set for a stream of notifications: a request that stays open until one side has enough."""
+    call: OpenCall | None = None
+    """The call that it was sent for; None for a request of our own."""
     done: anyio.Event = field(default_factory=anyio.Event)
     result: JsonObject | None = None
     failure: RequestFailed | None = None
@@ -114,7 +128,7 @@ class PeerRequest:
     id: str | int
     method: str
     params: JsonObject
-    call: int | None
+    origin: Origin
 
 
 class Exchange:
@@ -127,6 +141,14 @@ class Exchange:
         self._pending: dict[int, Pending] = {}
         self._strays = 0
         """Answers under ids that were never used."""
+        self._given_up: dict[int, tuple[OpenCall, float]] = {}
+        """Calls that nobody waits for any more and that the server may still be at, and until when that is thought of them."""
+        self.late = 0.0
+        """Seconds that what a server says of a call may be on its way by other streams once the answer is here."""
+        self._answered: deque[tuple[OpenCall, float]] = deque()
+        """Calls whose answers have come, and until when something of them may still be on its way."""
+        self.on_withdrawn: Callable[[object], None] = lambda _: None
+        """Takes the id of a request that the server withdraws, whatever it is."""
         self.intake = Intake(lambda detail: hooks.refused("rate", detail))
 
     def __len__(self) -> int:
@@ -138,16 +160,36 @@ class Exchange:
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
         on_ack: AckSink | None = None,
+        call: OpenCall | None = None,
     ) -> Pending:
         """A pending request under a fresh id; ids are never used twice on a wire."""
         self._last_id += 1
-        pending = Pending(self._last_id, method, on_progress, on_log, on_ack)
+        pending = Pending(self._last_id, method, on_progress, on_log, on_ack, call)
         self._pending[pending.id] = pending
         return pending
 
     def close(self, pending: Pending) -> None:
         """Forget a request: what still comes for it is late and is dropped."""
-        self._pending.pop(pending.id, None)
+        if self._pending.pop(pending.id, None) is not None and pending.call is not None and self.late:
+            self._answered.append((pending.call, anyio.current_time() + self.late))
+
+    def give_up(self, pending: Pending) -> None:
+        """Nobody waits for its answer, but the server may go on with it for a while, and ask something."""
+        if pending.call is not None and not pending.done.is_set():
+            self._given_up[pending.id] = pending.call, anyio.current_time() + GIVEN_UP
+
+    def origin(self, within: Pending | None, answered: Iterable[OpenCall] = ()) -> Origin:
+        """Where something comes from that came within the answer to `within`; None: the wire does not know.
+
+        `answered` are calls that it may belong to although they have their answers.
+        """
+        if within is not None:
+            return origin_within(within.call)
+        if self._given_up:
+            now = anyio.current_time()
+            self._given_up = {number: one for number, one in self._given_up.items() if one[1] > now}
+        open_calls = [one.call for one in self._pending.values() if one.call is not None]
+        return origin_among(open_calls, [*(call for call, _ in self._given_up.values()), *answered])
 
     def fail_all(self, failure: Callable[[Pending], RequestFailed]) -> None:
         """End every pending request, each with a failure of its own."""
@@ -240,10 +282,11 @@ class Exchange:
         if "id" not in message:
             if method == "notifications/progress":
                 self._progress(params)
-            elif method == "notifications/message" and within is not None and within.on_log is not None:
-                within.on_log(params)
-                self._hooks.notified(method, params, to_caller=True)
+            elif method == "notifications/message":
+                self._logged(method, params, within)
             else:
+                if method == "notifications/cancelled":
+                    self.on_withdrawn(params.get("requestId"))
                 self._of_stream(method, params, within)
                 self._hooks.notified(method, params)
             return None
@@ -251,7 +294,23 @@ class Exchange:
         if isinstance(peer_id, bool) or not isinstance(peer_id, str | int):
             self._hooks.refused("syntax", f"a request {method!r} of the server has no usable id")
             return None
-        return PeerRequest(peer_id, method, params, within.id if within else None)
+        return PeerRequest(peer_id, method, params, self.origin(within))
+
+    def _logged(self, method: str, params: JsonObject, within: Pending | None) -> None:
+        """Hand a log message to the call that it belongs to, as far as that is known."""
+        while self._answered and self._answered[0][1] <= anyio.current_time():
+            self._answered.popleft()
+        origin = self.origin(within, [call for call, _ in self._answered])
+        owner = within
+        if owner is None and origin.call is not None:
+            owner = next((one for one in self._pending.values() if one.call is origin.call), None)
+        if owner is not None and owner.on_log is not None:
+            owner.on_log(params)
+            self._hooks.notified(method, params, to_caller=True)
+        elif origin.suspects or self._given_up or self._answered:
+            self._hooks.notified(method, params, private=True)
+        else:
+            self._hooks.notified(method, params)
 
     def _of_stream(self, method: str, params: JsonObject, within: Pending | None) -> None:
         """Take what concerns a stream of notifications itself: it is acknowledged, or the server has ended it."""
@@ -299,6 +358,8 @@ class Exchange:
         """Tell of an answer to nothing, unless it is a late one: whose it was meant to be waits for it in vain."""
         number = int(peer_id) if isinstance(peer_id, str) and peer_id.isdecimal() and len(peer_id) < 16 else peer_id
         is_late = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= self._last_id
+        if isinstance(number, int):
+            self._given_up.pop(number, None)  # the server is done with it
         if not self.intake.admits() or is_late:
             return
         self._strays += 1

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.answer_stream import AnswerStream
 from mcpvisor.supervisor.transports.endpoint import Endpoint, Response
@@ -35,6 +36,9 @@ HTTP_OK: Final = 200
 _OF_NO_SESSION: Final = frozenset({"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 """Methods in whose answers no other session is spoken of than that with the server; all that a probe asks for is among them."""
 
+LATE_SECONDS: Final = 1.0
+"""How long what was sent on the push stream before an answer may come after it."""
+
 DRAIN_SECONDS: Final = 1.0
 """How long a stream that has brought its answer may take to end, before its connection is closed instead of kept."""
 
@@ -52,6 +56,7 @@ class HttpWire(PostingWire):
         self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int, memory: HttpMemory | None = None
     ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
+        self._exchange.late = LATE_SECONDS
         self._session = HttpSession(endpoint, memory or HttpMemory())
         self._is_modern = False
         self._settled = anyio.Event()
@@ -95,6 +100,7 @@ class HttpWire(PostingWire):
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
         on_ack: AckSink | None = None,
+        call: OpenCall | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
@@ -108,6 +114,7 @@ class HttpWire(PostingWire):
                 on_progress=on_progress,
                 on_log=on_log,
                 on_ack=on_ack,
+                call=call,
                 headers=headers,
                 cancellable=cancellable,
             )

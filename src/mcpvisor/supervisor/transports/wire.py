@@ -17,6 +17,7 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 
 from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.transports.exchange import (
     AckSink,
     Exchange,
@@ -39,6 +40,9 @@ CANCEL_WAIT: Final = 0.1
 MAX_PEER_REQUESTS: Final = 32
 """Requests of the server that are answered at one time; more are refused."""
 
+MAX_REFUSING: Final = 64
+"""Refusals that are on their way at one time; a server that asks for more than these gets no answer at all."""
+
 REFUSALS_TOLD: Final = 1.0
 """Seconds between two reports of requests that were refused."""
 
@@ -47,6 +51,7 @@ LINGERING: Final = frozenset({"session_lost", "connect_failed", "auth"})
 
 REQUEST_TIMEOUT_CODE: Final = -32001
 METHOD_NOT_FOUND_CODE: Final = -32601
+INTERNAL_ERROR_CODE: Final = -32603
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +87,13 @@ class Wire(ABC):
     def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
         self._hooks = hooks
         self._exchange = Exchange(hooks, max_message=max_message)
+        self._exchange.on_withdrawn = self._withdrawn
         self._refused_requests = 0
         self._refused_at = float("-inf")
         self._answering = 0
+        self._refusing = 0
+        self._questions: dict[str | int, anyio.CancelScope] = {}
+        """The requests of the server that are being answered, by its ids."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self.ended = anyio.Event()
         """Set once, when the wire carries nothing any more."""
@@ -107,18 +116,20 @@ class Wire(ABC):
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
         on_ack: AckSink | None = None,
+        call: OpenCall | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
         """Send a request and wait for its result, for as long as the caller's scope lets it.
 
         `params` is not changed; where `on_progress` is given its `_meta.progressToken` is set to our own. `on_log` gets the log
-        messages that come within the answer, on a wire that knows; `on_ack` is for streams of notifications. When the caller
-        is cancelled, so is the request, unless `cancellable` is false. Raises RequestFailed.
+        messages that come within the answer, on a wire that knows; `on_ack` is for streams of notifications. `call` is the call
+        that it is sent for, to which questions of the server may belong. When the caller is cancelled, so is the request,
+        unless `cancellable` is false. Raises RequestFailed.
         """
         if self.end is not None:
             raise self._not_sent(self.end)
-        pending = self._exchange.open(method, on_progress, on_log, on_ack)
+        pending = self._exchange.open(method, on_progress, on_log, on_ack, call)
         message: JsonObject = {"jsonrpc": "2.0", "id": pending.id, "method": method}
         if on_progress is not None:
             meta = (params or {}).get("_meta")
@@ -127,7 +138,12 @@ class Wire(ABC):
             message["params"] = params
         try:
             return await self._carry(pending, message, headers or {})
+        except RequestFailed as failure:
+            if failure.outcome is Outcome.MAYBE_EXECUTED:
+                self._exchange.give_up(pending)
+            raise
         except anyio.get_cancelled_exc_class():
+            self._exchange.give_up(pending)
             if cancellable and not pending.done.is_set() and self._tasks is not None:
                 told = anyio.Event()
                 self._tasks.start_soon(self._tell_cancelled, pending, told)
@@ -259,14 +275,29 @@ class Wire(ABC):
     def _received(self, data: bytes, within: Pending | None = None, *, unasked: bool = False) -> None:
         """Sort one JSON text, and answer the server's requests in it in tasks of their own; see `Exchange.receive`."""
         for request in self._exchange.receive(data, within, unasked=unasked):
-            if self._tasks is None or self._answering >= MAX_PEER_REQUESTS:
-                self._refuse_request()
+            if self._tasks is None:
+                continue
+            if self._answering >= MAX_PEER_REQUESTS:
+                self._refuse_request(request, self._tasks)
                 continue
             self._answering += 1
-            self._tasks.start_soon(self._answer, request)
+            scope = anyio.CancelScope()
+            self._questions[request.id] = scope
+            self._tasks.start_soon(self._answer, request, scope)
 
-    def _refuse_request(self) -> None:
-        """Tell of requests that are too many: of the first, and then of how many there were, once a second at the most."""
+    def _withdrawn(self, peer_id: object) -> None:
+        """The server does not want the answer to that request of its own any more."""
+        if isinstance(peer_id, str | int) and not isinstance(peer_id, bool) and peer_id in self._questions:
+            self._questions[peer_id].cancel()
+
+    def _refuse_request(self, request: PeerRequest, tasks: anyio.abc.TaskGroup) -> None:
+        """Answer a request that is one too many with an error, as far as that is not too much itself.
+
+        Told of are the first, and then how many there were, once a second at the most.
+        """
+        if self._refusing < MAX_REFUSING:
+            self._refusing += 1
+            tasks.start_soon(self._refuse, request)
         self._refused_requests += 1
         now = anyio.current_time()
         if now - self._refused_at >= REFUSALS_TOLD:
@@ -275,15 +306,26 @@ class Wire(ABC):
             )
             self._refused_at, self._refused_requests = now, 0
 
-    async def _answer(self, request: PeerRequest) -> None:
+    async def _refuse(self, request: PeerRequest) -> None:
+        error = {"code": INTERNAL_ERROR_CODE, "message": f"more than {MAX_PEER_REQUESTS} requests at one time; ask again later"}
+        try:
+            await self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
+        finally:
+            self._refusing -= 1
+
+    async def _answer(self, request: PeerRequest, scope: anyio.CancelScope) -> None:
         message: JsonObject = {"jsonrpc": "2.0", "id": request.id}
         try:
-            message["result"] = await self._hooks.answer(request.method, request.params, request.call)
+            with scope:
+                message["result"] = await self._hooks.answer(request.method, request.params, request.origin)
         except PeerRefusal as refusal:
             message["error"] = {"code": refusal.code, "message": refusal.message}
         finally:
             self._answering -= 1
-        await self._send(message)
+            if self._questions.get(request.id) is scope:
+                del self._questions[request.id]
+        if len(message) > 2:  # else it was withdrawn, and wants no answer
+            await self._send(message)
 
     @staticmethod
     def _not_sent(end: WireEnd) -> RequestFailed:
