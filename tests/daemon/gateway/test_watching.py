@@ -155,7 +155,7 @@ async def test_what_the_server_refuses(supervisor: PuppetSupervisor, tmp_path: P
         stream = await listening(modern, tasks, "a://1", "a://2")
         watched = supervisor.watched("a")
 
-    assert answer["error"]["data"]["mcpvisor"] == {"server": None, "outcome": "rejected", "cause": "not_subscribed"}
+    assert answer["error"]["data"]["mcpvisor"] == {"server": "a", "outcome": "rejected", "cause": "not_subscribed"}
     assert answer["error"]["message"] == "a does not tell of this resource: it is refused"
     assert stream.messages[0]["params"]["notifications"] == {"resourceSubscriptions": ["a://1"]}
     assert watched == {"a://1": 1}
@@ -178,6 +178,22 @@ async def test_a_server_that_is_away(
 
     assert answer["result"] == {}
     assert stream.messages[0]["params"]["notifications"] == {"resourceSubscriptions": ["a://1"]}
+
+
+async def test_a_server_that_refuses_later(supervisor: PuppetSupervisor, tmp_path: Path):
+    """What was agreed to while it was away stays wanted for the client, and shows as failed with the reason."""
+    async with served(supervisor, tmp_path, agreeing="") as (_, legacy, _, tasks):
+        answer = await subscribe(legacy, "a://1")
+        tasks.start_soon(supervisor.agree, "a", "a://1")
+        table = supervisor.subscriptions("a")
+        await until(lambda: table.lacking() != "")
+        (status,) = table.statuses()
+        again = await subscribe(legacy, "a://1")
+
+    assert (answer["result"], again["result"]) == ({}, {})
+    assert (status.state.value, status.reason) == ("failed", "it is refused")
+    assert [holder.split()[0] for holder in status.holders] == ["session"]
+    assert status.holders[0].endswith(" of anonymous")
 
 
 async def test_each_reason_is_one_update(supervisor: PuppetSupervisor, tmp_path: Path):
