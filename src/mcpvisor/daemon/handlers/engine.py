@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from mcpvisor.daemon.handlers.changes import HandlerChange, changes_between
 from mcpvisor.daemon.handlers.contract import EventKind, HandlerEvent, JsonObject
@@ -89,6 +90,7 @@ class HandlerEngine:
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> bool | None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
+            await anyio.lowlevel.checkpoint()  # what was emitted last is routed first
             for runner in self._runners.values():
                 runner.leave(STOP_SECONDS)
             if self._runners and kind is None:
@@ -164,17 +166,19 @@ class HandlerEngine:
         return bool(self._kinds) and kind_of(event) in self._kinds
 
     async def _route(self) -> None:
-        turn = time.perf_counter()
+        busy = 0.0
         lost, told_at = 0, float("-inf")
         with self._subscription as events:
             async for event in events:
+                began = time.perf_counter()
                 self._take(type(event).__name__, partial(told_of, event))
+                busy += time.perf_counter() - began
                 if events.dropped > lost and time.monotonic() > told_at + TOLD_EVERY:
                     self._bus.emit(HandlersFlooded(at=time.time(), count=events.dropped - lost))
                     lost, told_at = events.dropped, time.monotonic()
-                if time.perf_counter() - turn > _SLICE:
+                if busy > _SLICE:
                     await anyio.sleep(_SLICE)
-                    turn = time.perf_counter()
+                    busy = 0.0
 
     def _take(self, what: str, tell: Callable[[], HandlerEvent | None]) -> None:
         try:
