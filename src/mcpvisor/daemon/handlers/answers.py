@@ -19,6 +19,8 @@ def read_answer(data: bytes, who: str) -> HandlerAnswer:
     Content beside another action than `accept` is dropped: it was never meant for the server. Raises DeliveryFailed, which
     names the fault and nothing of what was answered, since that may be private.
     """
+    if len(data) > MAX_ANSWER:
+        raise DeliveryFailed(f"{who} gave an answer of more than {MAX_ANSWER} bytes", is_final=True)
     if not data.strip():
         raise DeliveryFailed(f"{who} gave no answer", is_final=True)
     try:
