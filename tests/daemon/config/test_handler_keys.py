@@ -145,3 +145,12 @@ def test_what_is_wrong_is_named(load_text: LoadText, text: str, key: str, words:
     assert [key] == [problem.key_path for problem in problems]
     assert words in str(problems[0])
     assert [] == [word for word in (KEY, "me:pw", "short ", "whsec_!") if word in str(problems[0])]
+
+
+def test_the_examples_are_right(load_text: LoadText, etc: Path) -> None:
+    """The handlers in the example file load once their `#` is taken away."""
+    example = (Path(__file__).parents[3] / "configs/servers.d/40-handlers.toml").read_text()
+    lines = [line.removeprefix("# ") for line in example.splitlines()[3:]]
+    loaded = load_text("\n".join(lines).replace("${cred:", "${WORD:-").replace('}"', '-long-enough}"'))
+
+    assert ((), ["mail", "ops"]) == (loaded.problems, sorted(loaded.handlers))
