@@ -369,3 +369,40 @@ class StateStoreReplaced(Event):
 
     reason: str
     aside: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerCircuitOpened(Event):
+    """A handler has failed `failures` times in a row and is left alone until `next_try`, in wall-clock seconds."""
+
+    handler: str
+    failures: int
+    why: str
+    next_try: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerCircuitClosed(Event):
+    """A handler takes events again, `seconds` after it was left alone."""
+
+    handler: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerGaveUp(Event):
+    """Events of a handler have become dead letters: `count` since this was told last, which is once a minute at most.
+
+    `why` is of the newest of them.
+    """
+
+    handler: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlersFlooded(Event):
+    """Events came faster than they could be routed, and `count` of them have reached no handler; told once a minute at most."""
+
+    count: int

@@ -86,6 +86,7 @@ def status_view(
         "now": now,
         "daemon": facts_view(facts),
         "state_store": state_store,
+        "handlers": [dict(handler) for handler in facts.handlers()],
         "stopping": facts.stopping() or None,
     }
 
