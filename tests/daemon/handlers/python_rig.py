@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,9 @@ from mcpvisor.daemon.handlers.python_handler import PythonHandler
 from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.supervisor.process.sweep import find_marked
 from mcpvisor.supervisor.secret import Secret
+
+LINES: list[str] = []
+"""What would be written to the log, of all handlers."""
 
 HEAD = """
 import asyncio, os, sys, time
@@ -67,7 +71,15 @@ QUESTION = HandlerQuestion(id="q-1", server="docs", mode="form", message="docs: 
 async def running(options: PythonOptions, name: str = "mine") -> AsyncIterator[PythonHandler]:
     """A handler with its worker; none of its processes may be left behind."""
     instance = f"test-{uuid.uuid4().hex}"
-    async with PythonHandler(name, options, instance=instance) as handler:
+    handler = PythonHandler(
+        name,
+        options,
+        instance=instance,
+        environ=os.environ,
+        stderr=lambda lines, _: LINES.extend(lines),
+        emit=lambda _, message, fields: LINES.append(f"{message} {fields}"),
+    )
+    async with handler:
         yield handler
     assert [] == find_marked(instance)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
-from tests.daemon.handlers.python_rig import QUESTION, Code, delivered, event, failing, running
+from tests.daemon.handlers.python_rig import LINES, QUESTION, Code, delivered, event, failing, running
 
 from mcpvisor.daemon.handlers import python_handler, worker_link
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, HandlerAnswer
@@ -328,13 +327,13 @@ async def test_no_secret_is_told(code: Code) -> None:
     )
     secret = Secret("canary-argument")
     options = code.options(arguments={"token": secret.reveal()}, secrets=(secret,), env=(("KEY", Secret("canary-variable")),))
-    with capture_logs() as log:
-        async with running(options) as handler:
-            failed = await failing(handler)
-            shown = [str(failed), *handler.tail(), repr(options), *code.notes()]
-    shown += [str(line) for line in log]
+    LINES.clear()
+    async with running(options) as handler:
+        failed = await failing(handler)
+        shown = [str(failed), *handler.tail(), repr(options), *code.notes()]
+    shown += LINES
     assert "ValueError: ******" == str(failed)
-    assert "handler mine: *** ***" in [line["event"] for line in log]
+    assert "*** ***" in LINES
     assert [] == [text for text in shown if "canary" in text]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import resource
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import Final, Self
 
 import anyio
 import anyio.abc
-import structlog
 
 from mcpvisor.daemon.handlers.answers import answer_of
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, HandlerAnswer, HandlerEvent, HandlerQuestion, JsonObject
+from mcpvisor.daemon.handlers.log_handler import Emit
 from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.worker_link import Method, WorkerLink
 from mcpvisor.supervisor.backoff import delay_before
@@ -29,7 +29,7 @@ from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.ending import end_process
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ServerProcess, launch
-from mcpvisor.supervisor.process.stderr import StderrRing
+from mcpvisor.supervisor.process.stderr import StderrRing, StderrSink
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import ResourceLimits, RestartPolicy, StdioLaunch, StopGraces
 from mcpvisor.supervisor.transports.wire import OpenFailed
@@ -47,7 +47,6 @@ STOP: Final = StopGraces()
 """What a worker that is not wanted any more gets to leave."""
 
 _MAIN: Final = str(Path(__file__).with_name("worker_main.py"))
-_log = structlog.get_logger("mcpvisor.handlers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +75,27 @@ class PythonHandler:
     A loop that is blocked, a crash, a flood and a leak hurt this handler only.
     """
 
-    def __init__(self, name: str, options: PythonOptions, *, instance: str, subtree: Subtree = NOT_TAKEN) -> None:
-        """`instance` is the mark by which its processes are swept, should this one be killed."""
+    def __init__(
+        self,
+        name: str,
+        options: PythonOptions,
+        *,
+        instance: str,
+        environ: Mapping[str, str],
+        stderr: StderrSink,
+        emit: Emit,
+        subtree: Subtree = NOT_TAKEN,
+    ) -> None:
+        """`instance` is the mark by which its processes are swept, should this one be killed; `environ` is our own."""
         self._name = name
         self._options = options
         self._instance = instance
+        self._environ = environ
+        self._emit = emit
         self._subtree = subtree
         secrets = [*options.secrets, *(value for _, value in options.env if isinstance(value, Secret))]
         self._mask = Mask(secret.reveal() for secret in secrets)
-        self._ring = StderrRing(self._tell_stderr, mask=self._mask)
+        self._ring = StderrRing(stderr, mask=self._mask)
         self._tasks: anyio.abc.TaskGroup
         self._state: Starting | Up | Away = Starting()
         self._moved = anyio.Event()
@@ -156,7 +167,8 @@ class PythonHandler:
             delay = delay_before(row, RESTARTS, random.random)
             row += 1
             self._move(Away(anyio.current_time() + delay, why))
-            _log.warning(f"handler {self._name}: {why}; started again in {delay:.1f} s", handler=self._name, why=why)
+            told = f"handler {self._name}: {why}; started again in {delay:.1f} s"
+            self._emit("warning", told, {"handler": self._name, "why": why})
             await anyio.sleep(delay)
 
     async def _one_life(self) -> str:
@@ -174,7 +186,7 @@ class PythonHandler:
             limits=options.limits,
         )
         try:
-            process = launch(start, child_environment(start, marker, os.environ), enclosure.group)
+            process = launch(start, child_environment(start, marker, self._environ), enclosure.group)
         except OpenFailed as failed:
             if enclosure.group is not None:
                 enclosure.group.empty()
@@ -203,16 +215,10 @@ class PythonHandler:
         except DeliveryFailed as failed:
             link.end(str(failed))
         if not link.ended.is_set():
-            _log.info(f"handler {self._name}: {self._options.named} is loaded", handler=self._name, pid=link.pid)
+            told = f"handler {self._name}: {self._options.named} is loaded"
+            self._emit("info", told, {"handler": self._name, "pid": link.pid})
             self._move(Up(link))
             await link.ended.wait()
-
-    def _tell_stderr(self, lines: tuple[str, ...], dropped: int) -> None:
-        if dropped:
-            told = f"handler {self._name}: {dropped} lines of its output over the rate were dropped"
-            _log.warning(told, handler=self._name, dropped=dropped)
-        for line in lines:
-            _log.info(f"handler {self._name}: {line}", handler=self._name)
 
 
 def _limit_memory(process: ServerProcess, enclosure: Enclosure, limits: ResourceLimits) -> None:
