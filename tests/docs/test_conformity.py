@@ -17,7 +17,7 @@ ROWS = [
     for line in re.findall(r"^\| [RF]-[A-Z]\d+ \|.*$", PAGE, re.MULTILINE)
 ]
 RANGES = {
-    "R-M": 33, "R-T": 17, "R-K": 16, "R-P": 13,
+    "R-M": 33, "R-T": 17, "R-K": 16, "R-P": 13, "R-H": 9,
     "F-A": 11, "F-B": 21, "F-C": 11, "F-D": 12, "F-E": 12, "F-F": 10, "F-G": 7, "F-H": 7, "F-I": 10,
 }  # fmt: skip
 OF_CLIENTS = {"F-H4", "F-H5", "F-H6"}

@@ -199,7 +199,7 @@ class HandlerFamilies:
         )
         self.circuit = book.gauge(
             "mcpvisor_handler_circuit_open",
-            "1 while a handler is left alone after failures in a row, else 0; absent as long as that never was.",
+            "1 while a handler is left alone after failures in a row, else 0.",
             "handler",
         )
 

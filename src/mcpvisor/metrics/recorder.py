@@ -137,6 +137,15 @@ class MetricsRecorder:
 
     # What handlers report; their names are from the configuration.
 
+    def handler_added(self, handler: str) -> None:
+        """A handler is there; what alerts ask for is 0 from now on, so that the first of it is seen as an increase."""
+        family = self._families.handler
+        family.queue.labels(handler).set(0)
+        family.circuit.labels(handler).set(0)
+        for kind in sorted(EVENT_KINDS):
+            for outcome in ("dead", "overflow"):
+                family.events.labels(handler, kind, outcome)
+
     def handler_event(self, handler: str, kind: str, outcome: str) -> None:
         """Something became of an event of a handler, or of one try."""
         self._families.handler.events.labels(handler, among(EVENT_KINDS, kind), among(EVENT_OUTCOMES, outcome)).inc()

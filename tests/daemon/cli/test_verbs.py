@@ -186,7 +186,8 @@ def test_reload_says_what_changed(start, mcpvisor):
     code, out, err = outcome(mcpvisor("reload", path=daemon.path))
     daemon.tell("unready")
 
-    assert (0, ["restart  good (target): now ready", "stop     gone: gone"]) == (code, out.splitlines())
+    of_servers = ["restart  good (target): now ready", "stop     gone: gone"]
+    assert (0, [*of_servers, "start    handler note", "update   routes"]) == (code, out.splitlines())
     assert "/etc/m.toml: hint: a hint" in err
     assert "gateway.listen has changed" in err
     assert 1 == mcpvisor("reload", "--wait", path=daemon.path).returncode

@@ -205,6 +205,8 @@ class PuppetReloading:
             {"server": "gone", "change": "stop", "fields": []},
         ]
         more = {"hints": [{"where": "/etc/m.toml", "hint": "a hint"}], "needs_restart": ["gateway.listen"]}
+        handlers = [{"handler": "note", "change": "start", "fields": []}]
+        more = {**more, "handlers": handlers, "routes_changed": True}
         return {**self.config, "changes": changes, "ready": self.ready if wait else None, **more}
 
     async def plan(self, paths: list[str]) -> Plan:

@@ -85,6 +85,9 @@ class Counts:
         self.events: list[tuple[str, str]] = []
         self.removed: list[str] = []
 
+    def handler_added(self, handler: str) -> None:
+        pass
+
     def handler_event(self, handler: str, kind: str, outcome: str) -> None:
         del kind
         self.events.append((handler, outcome))

@@ -133,6 +133,7 @@ class HandlerEngine:
         news = HandlerNews(spec.name, self._bus.emit)
         runner = Runner(spec, self.ledger, self._counts, news, self._surroundings, self._jitter)
         self._runners[spec.name] = runner
+        self._counts.handler_added(spec.name)
         self._adopt(runner)
         self._running.start_soon(self._run, runner)
 

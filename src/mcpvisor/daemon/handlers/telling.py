@@ -18,6 +18,10 @@ TOLD_EVERY: Final = 60.0
 class HandlerCounts(Protocol):
     """Counts what happens to each event; every method must be O(1), quick and free of failure."""
 
+    def handler_added(self, handler: str) -> None:
+        """A handler is there."""
+        ...
+
     def handler_event(self, handler: str, kind: str, outcome: HandlerOutcome) -> None:
         """Something became of an event."""
         ...
