@@ -90,6 +90,7 @@ def test_the_numbers_are_those_of_the_code():
     assert (4, f"for {webhook.KEPT_SECONDS:g} s" in hooks) == (webhook.KEPT_CONNECTIONS, True)
     assert f"At most {MAX_ERROR_BODY // 1024} KiB of the body" in hooks
     assert f"of at most {answers.MAX_ANSWER // 1024} KiB" in hooks
+    assert f"one JSON object on stdout, of at most {answers.MAX_ANSWER // 1024} KiB" in page("handlers.md")
     assert f'memory = "{MEMORY // 1024**2}MiB"' in code
     assert f"killed {worker_link.CANCEL_SECONDS:g} s later" in code
     assert f"does not load within {START_SECONDS:g} s" in code

@@ -258,6 +258,17 @@ async def test_a_leak_costs_its_worker(code: Code) -> None:
     assert "MemoryError: " == str(failed)
 
 
+async def test_a_limit_that_nobody_enforces_is_told(code: Code) -> None:
+    """Where there are no control groups the log says once which limits do not hold."""
+    code.write(GOOD)
+    LINES.clear()
+    async with running(code.options(limits=ResourceLimits(tasks=5, cpu=0.5, memory=256 * 1024 * 1024))) as handler:
+        await handler.deliver(event())
+    told = [line for line in LINES if "enforced" in line]
+    assert 1 == len(told)
+    assert told[0].startswith("handler mine: limits.tasks, limits.cpu cannot be enforced: the program that runs the supervisor")
+
+
 async def test_nonsense_on_the_pipe_costs_its_worker(code: Code) -> None:
     """Code that finds the pipe and writes into it gets its worker killed, not the daemon confused."""
     code.write(

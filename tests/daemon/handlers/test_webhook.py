@@ -146,6 +146,25 @@ async def test_a_delivery_can_be_cancelled(receiver: Puppet) -> None:
     receiver.control("open")
 
 
+async def test_its_end_fails_what_is_under_way(receiver: Puppet) -> None:
+    """A handler that is left while somebody waits for an answer fails that, instead of holding it up."""
+    receiver.control("set", turns=["hang"])
+    failures: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(DeliveryFailed) as caught:
+            await handler.answer(QUESTION)
+        failures.append(str(caught.value))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks, hook(receiver.url) as handler:
+            tasks.start_soon(ask)
+            while not receiver.state()["seen"]:
+                await anyio.sleep(0.01)
+    receiver.control("open")
+    assert [True] == ["http://127.0.0.1:" in failure for failure in failures]
+
+
 @pytest.mark.parametrize("turn", ["stall", "cut", "huge"])
 async def test_the_status_alone_decides(receiver: Puppet, turn: str) -> None:
     """An event is handled once a good status has come, whatever becomes of the body behind it, within two seconds."""

@@ -31,7 +31,7 @@ from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ServerProcess, launch
 from mcpvisor.supervisor.process.stderr import StderrRing, StderrSink
 from mcpvisor.supervisor.secret import Secret
-from mcpvisor.supervisor.spec import ResourceLimits, RestartPolicy, StdioLaunch, StopGraces
+from mcpvisor.supervisor.spec import RestartPolicy, StdioLaunch, StopGraces
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
 START_SECONDS: Final = 60.0
@@ -191,7 +191,7 @@ class PythonHandler:
             if enclosure.group is not None:
                 enclosure.group.empty()
             return failed.end.detail
-        _limit_memory(process, enclosure, options.limits)
+        self._limit(process, enclosure)
         link = WorkerLink(process, self._ring, self._mask.text)
         try:
             async with anyio.create_task_group() as tasks:
@@ -220,9 +220,13 @@ class PythonHandler:
             self._move(Up(link))
             await link.ended.wait()
 
-
-def _limit_memory(process: ServerProcess, enclosure: Enclosure, limits: ResourceLimits) -> None:
-    """Hold a worker to its memory where no control group does: more of it is then a MemoryError, or its end."""
-    if limits.memory is not None and "memory" in enclosure.lacking:
-        with suppress(ProcessLookupError, PermissionError):  # it ended already
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (limits.memory, limits.memory))
+    def _limit(self, process: ServerProcess, enclosure: Enclosure) -> None:
+        """Hold a worker to its memory where no control group does, and say which limits nobody holds it to."""
+        memory = self._options.limits.memory
+        if memory is not None and "memory" in enclosure.lacking:
+            with suppress(ProcessLookupError, PermissionError):  # it ended already
+                resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
+        lacking = [limit for limit in enclosure.lacking if limit != "memory"]
+        if lacking and self.generation == 1:
+            told = f"handler {self._name}: limits.{', limits.'.join(lacking)} cannot be enforced: {enclosure.why}"
+            self._emit("warning", told, {"handler": self._name, "limits": lacking})
