@@ -31,6 +31,7 @@ from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.ledger import Ledger
 from mcpvisor.daemon.handlers.making import Surroundings
 from mcpvisor.daemon.handlers.observing import ProgressObserver
+from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
@@ -152,6 +153,7 @@ class Daemon:
         await parts.enter_async_context(supervisor)
         gateway, addresses = await self._open_listeners(parts)
         await supervisor.apply(self._reloader.applied.specs.values())
+        watch(supervisor, self._reloader.applied.routing)
         self._reloading.show_invalid()
         self._applied.set()
         self._tell_ready(addresses)
