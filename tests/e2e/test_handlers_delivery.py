@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from mcpvisor.daemon.cli.exits import CliError
 
 SERVERS = Path(__file__).parents[1] / "servers"
 QUIET = puppet("quiet", SERVERS / "lite.py")
+KEY = "a-secret-of-some-length"
 QUICK = {"retry": {"attempts": 1000, "delay": "50ms", "max_delay": "200ms"}, "circuit": {"failures": 3, "open_for": "100ms"}}
 
 
@@ -68,7 +70,7 @@ def handler(name: str, **keys: Any) -> str:
 
 
 def hook(receiver: Receiver, **keys: Any) -> str:
-    return handler("hook", type="webhook", url=receiver.puppet.url, secret="a-secret-of-some-length", **keys)
+    return handler("hook", type="webhook", url=receiver.puppet.url, secret=KEY, **keys)
 
 
 def emit(control: ControlClient, number: int, wait: float = 0.01) -> tuple[str, str]:
@@ -105,6 +107,7 @@ def test_a_receiver_that_fails_and_comes_back_gets_every_event(
     assert 50 == len(sent)
     assert sent == receiver.ids
     assert 0 == running.control.get("/v1/handlers/dead")["total"]
+    assert KEY not in running.log_text() + json.dumps(running.control.get("/v1/handlers"))
 
 
 @pytest.mark.parametrize("way", ["hang", 500], ids=["hanging", "refusing"])

@@ -15,6 +15,7 @@ from mcpvisor.daemon.handlers.contract import DeliveryFailed, HandlerAnswer, Han
 from mcpvisor.daemon.handlers.exec_answer import AnsweringExec
 from mcpvisor.daemon.handlers.program import Programs
 from mcpvisor.supervisor.process.sweep import find_marked
+from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import StdioLaunch
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +100,18 @@ async def test_one_that_thinks_for_too_long(program: Callable[[str], AnsweringEx
     with anyio.move_on_after(0.5) as deadline:
         await program("time.sleep(3600)").answer(QUESTION)
     assert (True, []) == (deadline.cancelled_caught, find_marked("answering"))
+
+
+async def test_no_secret_is_told(tmp_path: Path) -> None:
+    """A program that prints the secrets of its entry has them masked, in the log and in the reason."""
+    lines: list[str] = []
+    code = "import os, sys; sys.exit(os.environ['KEY'] + ' ' + sys.argv[1])"
+    spec = StdioLaunch(
+        command=sys.executable, args=("-c", code, Secret("canary-argument")), env=(("KEY", Secret("canary-variable")),)
+    )
+    programs = Programs(
+        "h", spec, instance="answering", environ={"PATH": "/usr/bin:/bin"}, stderr=lambda told, _: lines.extend(told)
+    )
+    with pytest.raises(DeliveryFailed) as caught:
+        await AnsweringExec(programs).answer(QUESTION)
+    assert (["*** ***"], "*** ***") == (lines, str(caught.value).rpartition("ends: ")[2])
