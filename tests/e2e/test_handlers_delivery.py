@@ -11,7 +11,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +25,9 @@ from mcpvisor.daemon.cli.exits import CliError
 SERVERS = Path(__file__).parents[1] / "servers"
 QUIET = puppet("quiet", SERVERS / "lite.py")
 KEY = "a-secret-of-some-length"
+PATIENCE = 60.0
+"""Seconds that something may take on a busy machine; it takes one or two."""
+
 QUICK = {"retry": {"attempts": 1000, "delay": "50ms", "max_delay": "200ms"}, "circuit": {"failures": 3, "open_for": "100ms"}}
 
 
@@ -96,13 +98,15 @@ def test_a_receiver_that_fails_and_comes_back_gets_every_event(
     receiver.puppet.control("set", turns=[500, "hang", "close", 503, 404, 401, "moved", "hang", 500])
     running = daemon(QUIET + hook(receiver, deadline="300ms", concurrency=2))
     sent = {emit(running.control, number)[0] for number in range(20)}
-    running.until(lambda: len(receiver.ids) >= 15, "what was sent before it went away")
+    running.until(lambda: len(receiver.ids) >= 15, "what was sent before it went away", PATIENCE)
     receiver.end()
     sent |= {emit(running.control, number)[0] for number in range(20, 40)}
-    running.until(lambda: running.control.get("/v1/handlers")["handlers"][0]["failures"] >= 3, "its absence to be seen")
+    running.until(
+        lambda: running.control.get("/v1/handlers")["handlers"][0]["failures"] >= 3, "its absence to be seen", PATIENCE
+    )
     receiver.start()
     sent |= {emit(running.control, number)[0] for number in range(40, 50)}
-    running.until(lambda: sent <= receiver.ids, "every event")
+    running.until(lambda: sent <= receiver.ids, "every event", PATIENCE)
 
     assert 50 == len(sent)
     assert sent == receiver.ids
@@ -118,13 +122,13 @@ def test_a_kill_between_accept_and_delivery_loses_nothing(
     receiver.puppet.control("set", always=way)
     running = daemon(QUIET + hook(receiver, deadline="20s"))
     sent = {emit(running.control, number)[0] for number in range(30)}
-    running.until(lambda: counted(running, "accepted") == 30, "them to be accepted")
+    running.until(lambda: counted(running, "accepted") == 30, "them to be accepted", PATIENCE)
     assert set() == receiver.ids
     running.end(signal.SIGKILL)
     receiver.puppet.control("set", always=None)
     running.start()
     running.until_serving()
-    running.until(lambda: sent <= receiver.ids, "every event")
+    running.until(lambda: sent <= receiver.ids, "every event", PATIENCE)
 
     assert sent == receiver.ids
 
@@ -141,23 +145,26 @@ def test_kills_in_a_storm_lose_nothing_that_was_accepted(daemon: Callable[..., R
         number = 0
         while not stop.is_set():
             number += 1
-            with suppress(CliError, OSError, ValueError):
+            try:
                 sent, outcome = emit(ControlClient(str(running.socket)), number, wait=2)
-                if outcome in ("handled", "failed"):
-                    promised.add(sent)
+            except (CliError, OSError, ValueError):
+                stop.wait(0.05)  # nobody is there: the next run needs the machine more than we do
+                continue
+            if outcome in ("handled", "failed"):
+                promised.add(sent)
 
     pouring = threading.Thread(target=pour)
     pouring.start()
     try:
         for promises in (10, 20):
-            running.until(lambda enough=promises: len(promised) >= enough, "enough events", 30.0)
+            running.until(lambda enough=promises: len(promised) >= enough, "enough events", PATIENCE)
             running.end(signal.SIGKILL)
             running.start()
             running.until_serving()
     finally:
         stop.set()
         pouring.join(30)
-    running.until(lambda: promised <= receiver.ids, "every event")
+    running.until(lambda: promised <= receiver.ids, "every event", PATIENCE)
 
     assert len(promised) >= 20
 
@@ -182,9 +189,9 @@ def test_a_worker_that_crashes_gets_every_event(daemon: Callable[..., RunningDae
     running = daemon(QUIET + handler("code", type="python", object="hooks:Handler", path=str(tmp_path)))
     before = running.until_ready()["servers"][0]["pid"]
     sent = {emit(running.control, number)[0] for number in range(10)}
-    running.until(lambda: running.control.get("/v1/handlers")["handlers"][0]["failures"] >= 2, "it to crash")
+    running.until(lambda: running.control.get("/v1/handlers")["handlers"][0]["failures"] >= 2, "it to crash", PATIENCE)
     (tmp_path / "well").touch()
-    running.until(lambda: sent == set((tmp_path / "log").read_text().split()), "every event", 30.0)
+    running.until(lambda: sent == set((tmp_path / "log").read_text().split()), "every event", PATIENCE)
 
     assert "the worker exited with code 3" in running.log_text()
     assert before == running.status()["servers"][0]["pid"]
@@ -216,7 +223,7 @@ def test_a_reload_changes_the_receiver(daemon: Callable[..., RunningDaemon], rec
         running = daemon(QUIET + hook(receiver))
         sent = {emit(running.control, number)[0] for number in range(5)}
         running.write("servers.toml", QUIET + hook(other))
-        running.until(lambda: sent <= other.ids, "every event")
+        running.until(lambda: sent <= other.ids, "every event", PATIENCE)
         assert (set(), sent) == (receiver.ids, other.ids)
     finally:
         other.end()
