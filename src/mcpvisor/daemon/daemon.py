@@ -95,7 +95,7 @@ class Daemon:
             self._supervisor.bus,
             Ledger(self._keeper.store),
             recorder,
-            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown),
+            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown, subtree=subtree),
         )
         observer.on_progress = self._handlers.call_progressed
         self._reloading = DaemonReloading(
