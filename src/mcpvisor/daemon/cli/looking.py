@@ -93,6 +93,8 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
             "",
             f"the state file was damaged at the start, its orders do not stand any more; it is {clean_line(store['damaged'])}",
         ]
+    if waiting := status.get("waiting_questions"):
+        lines += ["", f"{counted(waiting, 'question')} waiting for an operator: `mcpvisor elicitations` shows and answers them"]
     lines += _handler_troubles(status.get("handlers", ()), now)
     rejected = status["config"]["rejected"]
     if rejected:

@@ -14,7 +14,7 @@ from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
 from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
-from mcpvisor.daemon.handlers.specs import HandlerSpec
+from mcpvisor.daemon.handlers.specs import OPERATOR, HandlerSpec
 from mcpvisor.supervisor.spec import ServerSpec
 
 ABSENCE: Final = 5.0
@@ -92,7 +92,7 @@ def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
         files=files,
         specs=specs,
         handlers=handlers,
-        routing=deciding.routing(files).only(handlers),
+        routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
         rejected=deciding.rejected(specs, handlers, last),
         hints=loaded.hints,
         secret_files=loaded.secret_files,

@@ -15,7 +15,7 @@ from mcpvisor.daemon.config.problems import Findings, Problem, nearest
 from mcpvisor.daemon.config.route_entry import read_route, read_routing
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.routing import Route, RoutingOptions
-from mcpvisor.daemon.handlers.specs import ANSWER_QUESTIONS, TAKE_EVENTS, HandlerSpec, HandlerType
+from mcpvisor.daemon.handlers.specs import ANSWER_QUESTIONS, OPERATOR, TAKE_EVENTS, HandlerSpec, HandlerType
 
 TABLES: Final = ("handlers", "routes", "routing")
 
@@ -58,8 +58,9 @@ def read_handlers(document: Document, sources: Sources) -> FileHandlers:
 
 def _read_handler(name: str, value: Any, document: Document, sources: Sources, found: FileHandlers) -> None:
     path = ("handlers", name)
-    if not is_name(name):
-        problem = replace(document.problem(path, "cannot be the name of a handler", expected=EXPECTED), handler=name)
+    if not is_name(name) or name == OPERATOR:
+        what = "is the name of the built-in handler" if name == OPERATOR else "cannot be the name of a handler"
+        problem = replace(document.problem(path, what, expected=EXPECTED), handler=name)
         found.findings.problems.append(problem)
         found.rejected[name] = problem
         return
@@ -124,7 +125,7 @@ def check_ways(document: Document, found: FileHandlers, types: Mapping[str, Hand
     numbers = _numbers_of(document)
     for route in found.routes:
         path: KeyPath = (*numbers.get(route.origin, ("routes",)), "handler")
-        faults = [*_unknown(document, path, route.handlers, types), *_unfit(document, path, route, types)]
+        faults = [*_unknown(document, path, route.handlers, {**types, OPERATOR: None}), *_unfit(document, path, route, types)]
         found.faults_of_routes += faults
         if not faults:
             good.append(route)
@@ -158,6 +159,8 @@ def _unknown(
 def _unfit(document: Document, path: KeyPath, route: Route, types: Mapping[str, HandlerType | None]) -> list[Problem]:
     problems: list[Problem] = []
     for handler in route.handlers:
+        if handler == OPERATOR and route.kinds - {"elicitation"}:
+            problems.append(document.problem(path, f"{OPERATOR} is the built-in handler, which takes questions only"))
         kind = types.get(handler)
         if kind is not None and "elicitation" in route.kinds and kind not in ANSWER_QUESTIONS:
             problems.append(document.problem(path, f"{handler} is of type {kind.value}, which answers no questions"))

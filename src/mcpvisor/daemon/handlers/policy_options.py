@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mcpvisor.daemon.handlers.globs import Glob
+from mcpvisor.supervisor.secret import Secret
+
+ContentValue = str | Secret | int | float | bool | tuple[str, ...]
+"""A fixed answer to one property, as a configuration can say it."""
+
 
 class PolicyAction(StrEnum):
     """What a rule answers."""
@@ -14,13 +20,29 @@ class PolicyAction(StrEnum):
     CANCEL = "cancel"
 
 
+class QuestionMode(StrEnum):
+    """The modes of an elicitation."""
+
+    FORM = "form"
+    URL = "url"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """One rule: for which servers and tools it is, as globs, and what is answered."""
+    """One rule: for which questions it is, and what is answered. All its conditions hold, or it does not fit."""
 
     action: PolicyAction
-    servers: tuple[str, ...] = ()
-    tools: tuple[str, ...] = ()
+    servers: tuple[Glob, ...] = ()
+    tools: tuple[Glob, ...] = ()
+    modes: tuple[QuestionMode, ...] = ()
+    requires: tuple[str, ...] = ()
+    """Properties that the form must require, all of them."""
+    asks: tuple[Glob, ...] = ()
+    """In small letters. Fits where any property of the form, required or not, is one of these, whatever its letters' case."""
+    content: tuple[tuple[str, ContentValue], ...] = ()
+    """Of an accepted form, by property; those that the form does not ask for are left out."""
+    defaults: bool = False
+    """Whether the other properties have the defaults that the form gives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

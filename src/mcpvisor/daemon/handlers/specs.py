@@ -29,6 +29,10 @@ TAKE_EVENTS: Final = frozenset({HandlerType.LOG, HandlerType.EXEC, HandlerType.W
 ANSWER_QUESTIONS: Final = frozenset({HandlerType.EXEC, HandlerType.WEBHOOK, HandlerType.PYTHON, HandlerType.POLICY})
 
 
+OPERATOR: Final = "operator"
+"""The built-in handler, which answers questions: whoever is at the control socket does. Routes name it; no table may."""
+
+
 class LogLevel(StrEnum):
     """The levels of the daemon's own log."""
 
