@@ -160,6 +160,21 @@ def test_what_was_accepted_survives_kill_9(daemon: Hooked) -> None:
     assert 1 == daemon.uris().count(URIS[0]) - ids.count(next(e["id"] for e in daemon.told() if e["id"] in accepted))
 
 
+def test_a_resource_that_a_route_names_is_watched(daemon: Hooked) -> None:
+    """A route that names a server and a URI whole needs no subscription beside it, and holds it for as long as it is there."""
+    route = '[[routes]]\nserver = "notes"\nevent = "resource_updated"\nuri = "memo://route"\nhandler = "hook"\n'
+    daemon.write("routes.toml", route)
+    daemon.control.post("/v1/reload", {})
+    wanted = {"wanted": len(URIS) + 1, "active": len(URIS) + 1}
+    daemon.until(lambda: daemon.server("notes")["subscriptions"] == wanted, "the subscription")
+    daemon.touch("memo://route")
+    daemon.until(lambda: daemon.uris() == ["memo://route"], "the update")
+    daemon.write("routes.toml", "# none\n")
+    daemon.control.post("/v1/reload", {})
+
+    assert len(URIS) == daemon.server("notes")["subscriptions"]["wanted"]
+
+
 def test_bad_neighbours(daemon: Hooked) -> None:
     """Beside handlers that hang, crash and are not there, a good one gets its updates, and the server notices nothing."""
     hang = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]

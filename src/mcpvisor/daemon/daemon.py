@@ -31,6 +31,7 @@ from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.ledger import Ledger
 from mcpvisor.daemon.handlers.making import Surroundings
 from mcpvisor.daemon.handlers.observing import ProgressObserver
+from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
@@ -104,7 +105,7 @@ class Daemon:
             self._supervisor.bus,
             Ledger(self._keeper.store),
             recorder,
-            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown),
+            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown, subtree=subtree),
         )
         observer.on_progress = self._handlers.call_progressed
         self._reloading = DaemonReloading(
@@ -173,6 +174,7 @@ class Daemon:
         await parts.enter_async_context(supervisor)
         gateway, addresses = await self._open_listeners(parts)
         await supervisor.apply(self._reloader.applied.specs.values())
+        watch(supervisor, self._reloader.applied.routing)
         self._reloading.show_invalid()
         self._applied.set()
         self._tell_ready(addresses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +18,11 @@ from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
 from mcpvisor.daemon.config.settings import changed_settings
 from mcpvisor.daemon.control.reloading import ConfigState, Plan
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
+from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import Routing
+from mcpvisor.daemon.handlers.specs import HandlerSpec
+from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.invalid import InvalidEntry
@@ -69,11 +72,16 @@ class DaemonReloading:
             return ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(told,), hints=(), needs_restart=())
         self._notifier.reloading()
         try:
-            report = await self._reloader.reload(trigger, self._supervisor.apply, self._handlers.apply)
+            report = await self._reloader.reload(trigger, self._supervisor.apply, self._apply_handlers)
             self.show_invalid()
         finally:
             self._notifier.ready(self._status_line())
         return report
+
+    def _apply_handlers(self, specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
+        changes = self._handlers.apply(specs, routing)
+        watch(self._supervisor, routing)
+        return changes
 
     def show_invalid(self) -> None:
         """Let entries that cannot be used, and have no last good version, be seen as failed servers."""

@@ -228,18 +228,17 @@ async def test_handlers_do_not_touch_each_other() -> None:
     """Beside one that hangs, one that crashes and one that refuses, a good handler gets every event at once."""
     rig = Rig()
     rig.handlers.do = {"hanging": hang, "bad": crash, "refusing": refuse()}
-    names = ("hanging", "bad", "refusing", "good")
-    async with rig.running(*(spec(name, queue=3) for name in names)):
+    async with rig.running(*(spec(name, queue=3) for name in ("hanging", "bad", "refusing")), spec("good")):
         began = anyio.current_time()
         for number in range(20):
             rig.update(f"all/{number}")
-        await rig.handlers.until(lambda: len(rig.handlers.of("good")) == 3)
+        await rig.handlers.until(lambda: len(rig.handlers.of("good")) >= 20)
         for number in range(20, 40):
             rig.update(f"good/{number}")
             await rig.handlers.until(lambda uri=f"good/{number}": uri in rig.handlers.of("good"))
 
         assert anyio.current_time() - began < 1.0
-        assert [f"all/{number}" for number in range(3)] == rig.handlers.of("good")[:3]
+        assert [f"all/{number}" for number in range(20)] == rig.handlers.of("good")[:20]
         assert 17 == rig.counts.events.count(("hanging", "overflow"))
         await rig.handlers.until(lambda: len(rig.handlers.of("hanging")) > 1)
         assert {view["name"]: view["last_error"] for view in rig.engine.views()} == {
@@ -309,7 +308,7 @@ async def test_what_was_accepted_is_there_in_the_next_run() -> None:
             await anyio.sleep_forever()
     second = Rig(first.disk)
     async with second.running(spec("h", kept=True)):
-        await second.handlers.until(lambda: len(second.handlers.of("h")) == 2)
+        await second.handlers.until(lambda: len(second.handlers.of("h")) >= 2)
 
     assert ["h/1", "h/2"] == second.handlers.of("h")
     assert first.handlers.ids == second.handlers.ids[:1]
@@ -323,7 +322,7 @@ async def test_dead_letters_can_be_brought_back() -> None:
     async with rig.running(spec("h", kept=True)):
         rig.update("h/1")
         rig.update("h/2")
-        await rig.handlers.until(lambda: len(rig.handlers.given) == 2)
+        await rig.handlers.until(lambda: len(rig.handlers.given) >= 2)
         await anyio.sleep(1)
         dead = [(kept.event["data"]["uri"], kept.why, kept.tries) for kept in rig.ledger.dead_letters]
         rig.handlers.do = {}
@@ -331,7 +330,7 @@ async def test_dead_letters_can_be_brought_back() -> None:
         unknown = rig.engine.retry(["nothing"])
         first = rig.engine.retry([one.event["id"]])
         rest = rig.engine.retry(None)
-        await rig.handlers.until(lambda: len(rig.handlers.given) == 4)
+        await rig.handlers.until(lambda: len(rig.handlers.given) >= 4)
         await anyio.sleep(1)
 
     assert [("h/1", "a bad day", 1), ("h/2", "a bad day", 1)] == dead
@@ -459,7 +458,7 @@ async def test_a_handler_whose_own_tasks_fail_is_made_anew() -> None:
         rig.update("crashing/1")
         await rig.handlers.until(lambda: bool(rig.handlers.given))
         rig.handlers.crash.set()
-        await rig.handlers.until(lambda: len(rig.handlers.of("crashing")) == 2)
+        await rig.handlers.until(lambda: len(rig.handlers.of("crashing")) >= 2)
         rig.update("good/1")
         await rig.handlers.until(lambda: rig.handlers.of("good") == ["good/1"])
 
@@ -507,7 +506,7 @@ async def test_loud_kinds_are_not_looked_at_unless_a_route_asks() -> None:
         engine.apply({"h": spec("h")}, Routing(routes=(wanted,)))
         rig.bus.emit(message)
         engine.call_progressed("s", "t", {"progressToken": 1, "progress": 0.5})
-        await rig.handlers.until(lambda: len(rig.handlers.given) == 3)
+        await rig.handlers.until(lambda: len(rig.handlers.given) >= 3)
 
     assert [] == rig.news(HandlersFlooded)
 
@@ -531,7 +530,7 @@ async def test_the_end_waits_for_what_is_nearly_done() -> None:
     rig.handlers.do = {"slow": hang, "quick": lambda _: anyio.sleep(1)}
     async with rig.running(spec("slow"), spec("quick")):
         rig.update("all/1")
-        await rig.handlers.until(lambda: len(rig.handlers.given) == 2)
+        await rig.handlers.until(lambda: len(rig.handlers.given) >= 2)
         began = anyio.current_time()
 
     assert STOP_SECONDS == anyio.current_time() - began

@@ -98,6 +98,16 @@ async def test_its_environment_is_an_allow_list(program: Rig) -> None:
     assert not {"SECRET", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"} & names
 
 
+async def test_its_secrets_are_not_told(program: Rig) -> None:
+    """What its entry has put into its environment is masked in its stderr, and in the reason of a failure."""
+    under = program("sys.exit('cannot log in with ' + os.environ['KEY'])", env=(("KEY", Secret("s3cret-of-mine")),))
+    with pytest.raises(DeliveryFailed) as failure:
+        await under.handler.deliver(EVENT)
+
+    assert ["cannot log in with ***"] == under.stderr
+    assert str(failure.value).endswith("cannot log in with ***")
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [

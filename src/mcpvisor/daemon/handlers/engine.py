@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from mcpvisor.daemon.handlers.changes import HandlerChange, changes_between
 from mcpvisor.daemon.handlers.contract import EventKind, HandlerEvent, JsonObject
@@ -24,7 +25,7 @@ from mcpvisor.daemon.handlers.making import Surroundings
 from mcpvisor.daemon.handlers.routing import Routing, Subject, Way
 from mcpvisor.daemon.handlers.runner import Runner, Watcher
 from mcpvisor.daemon.handlers.sources import kind_of, subject_of, told_of, told_of_progress
-from mcpvisor.daemon.handlers.specs import HandlerSpec
+from mcpvisor.daemon.handlers.specs import TAKE_EVENTS, HandlerSpec
 from mcpvisor.daemon.handlers.telling import TOLD_EVERY, HandlerCounts, HandlerNews
 from mcpvisor.daemon.handlers.waiting import Jitter
 from mcpvisor.supervisor.bus import EventBus
@@ -89,6 +90,7 @@ class HandlerEngine:
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> bool | None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
+            await anyio.lowlevel.checkpoint()  # what was emitted last is routed first
             for runner in self._runners.values():
                 runner.leave(STOP_SECONDS)
             if self._runners and kind is None:
@@ -107,14 +109,15 @@ class HandlerEngine:
         """Make these the handlers and the routes; a handler that is not among them has `LEAVE_SECONDS` for what it has."""
         changes = self.plan(specs)
         self._specs, self._routing, self._kinds = dict(specs), routing, routing.kinds
-        for name, spec in specs.items():
+        takers = {name: spec for name, spec in specs.items() if spec.type in TAKE_EVENTS}
+        for name, spec in takers.items():
             runner = self._runners.get(name)
             if runner is None:
                 self._start(spec)
             elif runner.is_leaving or runner.spec != spec:
                 runner.respecify(spec)
         for name, runner in self._runners.items():
-            if name not in specs and not runner.is_leaving:
+            if name not in takers and not runner.is_leaving:
                 runner.leave(LEAVE_SECONDS)
         return changes
 
@@ -157,32 +160,33 @@ class HandlerEngine:
     def call_progressed(self, server: str, tool: str | None, progress: JsonObject) -> None:
         """See `CallObserver`."""
         if "progress" in self._kinds:
-            self._take(told_of_progress(server, tool, progress, time.time()))
+            self._take("progress", lambda: told_of_progress(server, tool, progress, time.time()))
 
     def _wants(self, event: Event) -> bool:
         return bool(self._kinds) and kind_of(event) in self._kinds
 
     async def _route(self) -> None:
-        turn = time.perf_counter()
+        busy = 0.0
         lost, told_at = 0, float("-inf")
         with self._subscription as events:
             async for event in events:
-                told = told_of(event)
-                if told is not None:
-                    self._take(told)
+                began = time.perf_counter()
+                self._take(type(event).__name__, partial(told_of, event))
+                busy += time.perf_counter() - began
                 if events.dropped > lost and time.monotonic() > told_at + TOLD_EVERY:
                     self._bus.emit(HandlersFlooded(at=time.time(), count=events.dropped - lost))
                     lost, told_at = events.dropped, time.monotonic()
-                if time.perf_counter() - turn > _SLICE:
+                if busy > _SLICE:
                     await anyio.sleep(_SLICE)
-                    turn = time.perf_counter()
+                    busy = 0.0
 
-    def _take(self, event: HandlerEvent) -> None:
+    def _take(self, what: str, tell: Callable[[], HandlerEvent | None]) -> None:
         try:
-            for way in self._routing.ways(subject_of(event)):
-                self._offer(way.handler, event)
+            if (event := tell()) is not None:
+                for way in self._routing.ways(subject_of(event)):
+                    self._offer(way.handler, event)
         except Exception:  # noqa: BLE001 - one event that cannot be told must not end the telling of all others
-            _log.exception("an event %s of %s could not be handed to its handlers", event.kind, event.server)
+            _log.exception("an event (%s) could not be handed to its handlers", what)
 
     def _offer(self, handler: str, event: HandlerEvent, *, merges: bool = True, watcher: Watcher | None = None) -> None:
         runner = self._runners.get(handler)
@@ -281,8 +285,13 @@ class HandlerEngine:
         for kept in self.ledger.pending():
             pending[kept.handler] = pending.get(kept.handler, 0) + 1
         absent = [name for name in dict.fromkeys([*pending, *dead]) if name not in self._runners]
+        answering = [name for name, spec in self._specs.items() if spec.type not in TAKE_EVENTS]
         return [
             *({**runner.view(), "dead": dead.get(name, 0)} for name, runner in sorted(self._runners.items())),
+            *(
+                {"name": name, "type": self._specs[name].type.value, "state": "running", "waiting": 0, "dead": 0}
+                for name in sorted(answering)
+            ),
             *({"name": name, "state": "absent", "waiting": pending.get(name, 0), "dead": dead.get(name, 0)} for name in absent),
         ]
 

@@ -9,10 +9,15 @@ from functools import partial
 from typing import Final
 
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, EventHandler, HandlerEvent
-from mcpvisor.daemon.handlers.exec_handler import ExecHandler
+from mcpvisor.daemon.handlers.exec_answer import AnsweringExec
 from mcpvisor.daemon.handlers.log_handler import Emit, LogHandler
 from mcpvisor.daemon.handlers.program import Programs
+from mcpvisor.daemon.handlers.python_handler import PythonHandler
+from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.specs import ExecOptions, HandlerSpec, HandlerType, LogOptions
+from mcpvisor.daemon.handlers.webhook import WebhookHandler
+from mcpvisor.daemon.handlers.webhook_options import WebhookOptions
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,8 @@ class Surroundings:
     """The daemon's own environment, of which programs get a part."""
     emit: Emit = field(default=lambda _level, _message, _fields: None)
     """Writes a line into the daemon's log."""
+    subtree: Subtree = NOT_TAKEN
+    """Where workers get control groups of their own, as servers do."""
     makers: Mapping[HandlerType, Maker] = field(default_factory=lambda: MAKERS)
     """One for each type that takes events."""
 
@@ -57,10 +64,39 @@ async def _exec(spec: HandlerSpec, surroundings: Surroundings) -> AsyncGenerator
         environ=surroundings.environ,
         stderr=partial(surroundings.stderr_of, spec.name),
     )
-    yield ExecHandler(programs)
+    yield AnsweringExec(programs)
 
 
-MAKERS: Final[dict[HandlerType, Maker]] = {HandlerType.LOG: _log, HandlerType.EXEC: _exec}
+@asynccontextmanager
+async def _webhook(spec: HandlerSpec, surroundings: Surroundings) -> AsyncGenerator[EventHandler]:
+    del surroundings
+    assert isinstance(spec.options, WebhookOptions)
+    async with WebhookHandler(spec.options) as handler:
+        yield handler
+
+
+@asynccontextmanager
+async def _python(spec: HandlerSpec, surroundings: Surroundings) -> AsyncGenerator[EventHandler]:
+    assert isinstance(spec.options, PythonOptions)
+    handler = PythonHandler(
+        spec.name,
+        spec.options,
+        instance=surroundings.instance,
+        environ=surroundings.environ,
+        subtree=surroundings.subtree,
+        emit=surroundings.emit,
+        stderr=partial(surroundings.stderr_of, spec.name),
+    )
+    async with handler:
+        yield handler
+
+
+MAKERS: Final[dict[HandlerType, Maker]] = {
+    HandlerType.LOG: _log,
+    HandlerType.EXEC: _exec,
+    HandlerType.WEBHOOK: _webhook,
+    HandlerType.PYTHON: _python,
+}
 """Those of this program."""
 
 

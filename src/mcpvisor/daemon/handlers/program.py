@@ -14,11 +14,12 @@ import anyio
 import anyio.lowlevel
 
 from mcpvisor.daemon.handlers.contract import DeliveryFailed
+from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.ending import end_process
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
 from mcpvisor.supervisor.process.stderr import StderrRing
-from mcpvisor.supervisor.spec import StdioLaunch, StopGraces
+from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, StopGraces, secrets_of
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
 MOST_OUTPUT: Final = 1024 * 1024
@@ -55,6 +56,7 @@ class Programs:
         self._instance = instance
         self._environ = environ
         self._stderr = stderr
+        self._mask = Mask(secrets_of(ServerSpec(name=name, target=spec)))
 
     async def run(self, given: bytes, variables: Mapping[str, str]) -> Finished:
         """Start the program with `given` on stdin and `variables` besides its environment, and wait for its end.
@@ -67,8 +69,8 @@ class Programs:
         try:
             process = launch(self._spec, {**environment, **variables})
         except OpenFailed as error:
-            raise DeliveryFailed(error.end.detail) from error
-        running = _Running(process, self._stderr)
+            raise DeliveryFailed(self._mask.text(error.end.detail)) from error
+        running = _Running(process, StderrRing(self._stderr, mask=self._mask))
         try:
             ended = await running.until_end(given)
         except BaseException:
@@ -84,9 +86,9 @@ class Programs:
 class _Running:
     """The pipes of one program."""
 
-    def __init__(self, process: ServerProcess, stderr: StderrSink) -> None:
+    def __init__(self, process: ServerProcess, ring: StderrRing) -> None:
         self._process = process
-        self._ring = StderrRing(stderr)
+        self._ring = ring
         self.output = bytearray()
         self.is_cut = False
 
