@@ -190,6 +190,7 @@ class Daemon:
             started_at=time.time(),
             pid=os.getpid(),
             addresses=addresses,
+            gateway_token=gateway.token_file,
             stopping=lambda: self._stage,
         )
         control = ControlServer(

@@ -15,5 +15,7 @@ class Facts:
     pid: int
     addresses: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Where the daemon listens, by listener: `gateway`, `metrics`."""
+    gateway_token: str | None = None
+    """The path of the file with the gateway's bearer token; None where it takes everybody."""
     stopping: Callable[[], str] = str
     """What is going on at the daemon's end, in words; empty while it has not been told to stop."""
