@@ -18,6 +18,8 @@ from mcpvisor.supervisor.events import CatalogChanged, CatalogKind, ServerAdded,
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
+from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
 JsonObject = dict[str, Any]
 INSTANCE = "puppet-instance"
@@ -55,6 +57,13 @@ class PuppetConnection:
         self.called = anyio.Event()
         self.cancelled = anyio.Event()
         self.answer: Answer = self._echo
+        self._subscriptions: Subscriptions | None = None
+
+    def subscriptions(self, bus: EventBus) -> Subscriptions:
+        """The real table of what is watched; nobody serves it until a test attaches to it."""
+        if self._subscriptions is None:
+            self._subscriptions = Subscriptions(SubscriptionTeller(self.name, bus.emit, str, lambda: 1))
+        return self._subscriptions
 
     async def _echo(self, call: Call) -> JsonObject:
         return {"content": [{"type": "text", "text": f"{self.name}:{(call.params or {}).get('name')}"}]}
@@ -97,6 +106,31 @@ class PuppetSupervisor:
             return self._connections[name]
         except KeyError:
             raise UnknownServer(name) from None
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        return self.connection(name).subscriptions(self.bus)
+
+    async def agree(self, name: str, *refused: str) -> None:
+        """Serve the subscriptions of a server, until cancelled: all of them at once, but for those that it refuses."""
+        table = self.subscriptions(name)
+        attachment = table.attach()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(table.pass_on)
+            try:
+                while True:
+                    stirred = table.stirred
+                    for uri in attachment.wanted():
+                        if uri in refused:
+                            attachment.failed(uri, "it is refused", None)
+                        else:
+                            attachment.active(uri)
+                    await stirred.wait()
+            finally:
+                table.detach("there is no session now")
+
+    def watched(self, name: str) -> dict[str, int]:
+        """What is watched of a server, and how many hold each."""
+        return {one.uri: len(one.holders) for one in self.subscriptions(name).statuses()}
 
     def want_log_level(self, level: str | None) -> None:
         self.wanted_levels.append(level)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mcpvisor.daemon.gateway.templates import MAX_URI
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 
 JsonObject = dict[str, Any]
@@ -30,6 +31,9 @@ _OF_ONE_CALL: Final = frozenset({"_meta", "task", "inputResponses", "requestStat
 _MODERN_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 REJECTED_CODE: Final = -32602
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""What revisions before 2026-07-28 answer for a resource that nobody has."""
 
 
 def params_to_server(params: Mapping[str, Any], **replaced: Any) -> JsonObject:
@@ -75,6 +79,17 @@ def failure_data(server: str | None, failure: RequestFailed) -> JsonObject:
     if failure.data is not None:
         return {"data": failure.data, "mcpvisor": ours}
     return {"mcpvisor": ours}
+
+
+def uri_too_long() -> RequestFailed:
+    """The refusal of a URI of more than `MAX_URI` characters."""
+    return rejected("uri_too_long", f"a URI of more than {MAX_URI} characters is not taken")
+
+
+def unknown_resource(uri: str, *, modern: bool) -> RequestFailed:
+    """The refusal of a URI that nobody owns, as the client's era says it."""
+    code = REJECTED_CODE if modern else RESOURCE_NOT_FOUND
+    return rejected("unknown_resource", "Resource not found", code=code, data={"uri": uri})
 
 
 def rejected(cause: str, message: str, *, code: int = REJECTED_CODE, data: Any = None) -> RequestFailed:

@@ -11,6 +11,7 @@ from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
 
 JsonObject = dict[str, Any]
 
@@ -46,6 +47,18 @@ class ServerDoor(Protocol):
     ) -> JsonObject: ...
 
 
+class WantedResources(Protocol):
+    """Which resources of one server are watched; `mcpvisor.supervisor.subscriptions.wanted.Subscriptions` is it."""
+
+    def want(self, uri: str, holder: str) -> None: ...
+
+    def drop(self, uri: str, holder: str) -> None: ...
+
+    def state(self, uri: str) -> SubscriptionState | None: ...
+
+    async def outcome(self, uri: str, seconds: float) -> SubscriptionStatus | None: ...
+
+
 class ServerDoors(Protocol):
     """All servers there are; `mcpvisor.supervisor.supervisor.Supervisor` is it."""
 
@@ -55,5 +68,7 @@ class ServerDoors(Protocol):
     def names(self) -> list[str]: ...
 
     def connection(self, name: str) -> ServerDoor: ...
+
+    def subscriptions(self, name: str) -> WantedResources: ...
 
     def want_log_level(self, level: str | None) -> None: ...

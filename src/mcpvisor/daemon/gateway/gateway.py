@@ -11,7 +11,6 @@ from typing import Self
 import anyio
 
 from mcpvisor.daemon.gateway.app import GatewayApp, Health
-from mcpvisor.daemon.gateway.book import Book
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.endpoint import Endpoint
@@ -25,8 +24,11 @@ from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
 from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdmission
 from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.daemon.gateway.streams import Streams
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.tokens import TOKEN_FILE, TOKEN_NAME, read_or_mint
+from mcpvisor.daemon.gateway.updates import Updates
+from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.daemon.unix_socket import group_id
 from mcpvisor.supervisor.transports.hop import hop_mark
 
@@ -62,6 +64,8 @@ class Gateway:
         self._applied = applied
         self._catalogs = Catalogs(doors)
         self._taps = LogTaps()
+        self._streams = Streams(settings.limits, self._observer)
+        self._watching = Watching(doors, self._catalogs, settings.limits, self._observer)
         self._endpoints: dict[View, Endpoint] = {}
         self._listeners: list[Listener] = []
         self._sessions: Sessions | None = None
@@ -111,11 +115,13 @@ class Gateway:
         try:
             async with anyio.create_task_group() as tasks:
                 limits = self._settings.limits
-                book = Book(self._keeper, limits)
-                self._sessions = sessions = Sessions(tasks, limits, self._observer, self._doors.want_log_level, book)
+                self._sessions = sessions = Sessions(
+                    tasks, limits, self._observer, self._doors.want_log_level, self._keeper, self._watching
+                )
                 tasks.start_soon(sessions.write_uses)
-                notices = Notices(self._doors.bus, self._catalogs, self._endpoints, sessions, self._taps)
+                notices = Notices(self._doors.bus, self._catalogs, self._streams, sessions, self._taps)
                 tasks.start_soon(notices.run, self._server_removed)
+                tasks.start_soon(Updates(self._doors, self._catalogs, self._watching).run)
                 web = WebServer(self._app(admission, sessions), limits, self._refused)
                 async with anyio.create_task_group() as serving:
                     serving.start_soon(web.run_on, self._listeners)
@@ -168,7 +174,8 @@ class Gateway:
                 taps=self._taps,
                 observer=self._observer,
                 first_list_wait=self._settings.first_list_wait,
-                listen_streams=self._settings.limits.listen_streams,
+                watching=self._watching,
+                streams=self._streams,
             )
         return endpoint
 
@@ -182,10 +189,9 @@ class Gateway:
         if server in self._doors.names() or self._in_flight.is_draining:
             return
         self._sessions.forget_view(server)
-        endpoint = self._endpoints.pop(server, None)
-        if endpoint is None:
+        if self._endpoints.pop(server, None) is None:
             return
-        endpoint.end_streams()
+        self._streams.end(server)
         for session in self._sessions.on(server):
             await self._sessions.end(session)
         self._catalogs.drop(server)
@@ -226,8 +232,7 @@ class Gateway:
 
     async def _end_streams(self, sessions: Sessions) -> None:
         """End what would stay open for ever, so that only requests in flight are waited for."""
-        for endpoint in self._endpoints.values():
-            endpoint.end_streams()
+        self._streams.end_all()
         for session in sessions.all():
             await session.transport.end_push()
 

@@ -44,6 +44,12 @@ class GatewayLimits:
     openings_per_second: float = 100.0
     listen_streams: int = 1024
     """Open `subscriptions/listen` streams on one endpoint."""
+    listen_streams_per_principal: int = 256
+    subscriptions_per_client: int = 512
+    """Resources that one session, or one `subscriptions/listen` stream, may watch."""
+    subscriptions_per_principal: int = 4096
+    subscriptions: int = 16_384
+    """Resources that all clients may watch, each counted once for each client."""
     grace_seconds: float | None = None
     """What requests in flight get to finish once the gateway closes; None: the largest `drain` of the servers."""
 

@@ -15,7 +15,8 @@ class KeptSession:
     """A session of a gateway client, known again after a restart of the daemon.
 
     `id_hash` is a hash of the session's id, never the id itself; `view` is the one server that its endpoint shows, None for all
-    of them; `opened_with` are the params of its `initialize`; `used_at` is wall-clock seconds since the epoch.
+    of them; `opened_with` are the params of its `initialize`; `used_at` is wall-clock seconds since the epoch; `watched` are
+    the URIs of the resources whose changes its client is told of.
     """
 
     id_hash: str
@@ -23,6 +24,7 @@ class KeptSession:
     view: str | None
     opened_with: JsonObject
     used_at: float
+    watched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         )
         """,
     ),
+    ("ALTER TABLE sessions ADD COLUMN watched BLOB",),
 )
 """The statements of each step, the first one included."""
 

@@ -138,17 +138,28 @@ def _token_from(row: Row) -> KeptToken:
 
 
 def _session_row(_: str, session: KeptSession) -> Row:
-    return (session.id_hash, session.principal, session.view, encode(session.opened_with), session.used_at)
+    watched = encode({"uris": session.watched}) if session.watched else None
+    return (session.id_hash, session.principal, session.view, encode(session.opened_with), session.used_at, watched)
+
+
+def _uris_from(data: object) -> tuple[str, ...]:
+    if data is None:
+        return ()
+    uris = _object(data)["uris"]
+    if not isinstance(uris, list):
+        raise NotOurs("no list of URIs")
+    return tuple(text(uri) for uri in uris)
 
 
 def _session_from(row: Row) -> KeptSession:
-    id_hash, principal, view, opened_with, used_at = row
+    id_hash, principal, view, opened_with, used_at, watched = row
     return KeptSession(
         id_hash=text(id_hash),
         principal=text(principal),
         view=None if view is None else text(view),
         opened_with=_object(opened_with),
         used_at=moment(used_at),
+        watched=_uris_from(watched),
     )
 
 
@@ -162,7 +173,11 @@ SERVERS: Final = Table(
 ORDERS: Final = Table("orders", ("server", "wanted", "who", "at", "seen_at"), _order_row, _order_from, durable=True)
 TOKENS: Final = Table("tokens", ("key", "value", "expires_at"), _token_row, _token_from, durable=True)
 SESSIONS: Final = Table(
-    "sessions", ("id_hash", "principal", "view", "opened_with", "used_at"), _session_row, _session_from, durable=False
+    "sessions",
+    ("id_hash", "principal", "view", "opened_with", "used_at", "watched"),
+    _session_row,
+    _session_from,
+    durable=False,
 )
 TABLES: Final = (TOKENS, ORDERS, SESSIONS, SERVERS)
 """In the order in which they are written: what is missed most comes first, should there be no room for all."""
