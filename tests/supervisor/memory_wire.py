@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -14,6 +16,8 @@ from mcpvisor.supervisor.transports.exchange import Pending, WireHooks, peer_err
 from mcpvisor.supervisor.transports.wire import OpenFailed, Wire, WireEnd
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
+REQUEST: ContextVar[Pending | None] = ContextVar("request", default=None)
+"""The request that is being answered."""
 
 
 class MemoryServer:
@@ -30,6 +34,32 @@ class MemoryServer:
         self.closed = 0
         self.wire: MemoryWire | None = None
         self.end_after_initialize: WireEnd | None = None
+        self.initialized_with: dict[str, Any] = {}
+        self.heard: list[dict[str, Any]] = []
+        """The answers that came to its own requests."""
+        self._heard = anyio.Event()
+        self._asked = 0
+
+    def say(self, message: dict[str, Any], *, within: Pending | None = None) -> None:
+        """Send a message to the client; `within` is the request in whose answer it goes, on a wire that has such a thing."""
+        assert self.wire is not None
+        self.wire.say(json.dumps({"jsonrpc": "2.0", **message}).encode(), within)
+
+    async def ask(self, method: str, params: dict[str, Any] | None = None, *, within: bool = False) -> dict[str, Any]:
+        """Make a request of the client, and return the answer; `within` the answer to the request that is being handled."""
+        self._asked += 1
+        mine = f"q{self._asked}"
+        self.say({"id": mine, "method": method, "params": params or {}}, within=REQUEST.get() if within else None)
+        while True:
+            found = [message for message in self.heard if message["id"] == mine]
+            if found:
+                return found[0]
+            await self._heard.wait()
+
+    def hear(self, message: dict[str, Any]) -> None:
+        self.heard.append(message)
+        heard, self._heard = self._heard, anyio.Event()
+        heard.set()
 
     async def echo(self, params: dict[str, Any]) -> Any:
         return {"content": [{"type": "text", "text": params.get("arguments", {}).get("text", "")}]}
@@ -42,6 +72,7 @@ class MemoryServer:
             return await self.handlers[method](params)
         match method:
             case "initialize":
+                self.initialized_with = params
                 return {
                     "protocolVersion": "2025-11-25",
                     "capabilities": {"tools": {"listChanged": True}},
@@ -87,7 +118,11 @@ class MemoryWire(Wire):
                 tasks.cancel_scope.cancel()
         return await pending.outcome()
 
+    def say(self, data: bytes, within: Pending | None) -> None:
+        self._received(data, within)
+
     async def _run(self, pending: Pending, message: dict[str, Any]) -> None:
+        REQUEST.set(pending)
         try:
             result = await self._server.answer(message["method"], message.get("params") or {})
         except RequestFailed as failure:
@@ -103,6 +138,8 @@ class MemoryWire(Wire):
     async def _send(self, message: dict[str, Any]) -> None:
         if "method" in message:
             self._server.log.append(message["method"])
+        else:
+            self._server.hear(message)
 
     async def _pump(self) -> None:
         await self.ended.wait()

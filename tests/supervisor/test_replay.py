@@ -27,6 +27,7 @@ CASES: tuple[tuple[Outcome, str, str, dict[str, Any] | None, ServerSpec, bool], 
     (Outcome.CANCELLED, "cancelled", "tools/list", READS, TRUSTING, False),
     (Outcome.REJECTED, "unencodable", "tools/list", READS, TRUSTING, False),
     (Outcome.MAYBE_EXECUTED, "answer_refused", "resources/read", None, SPEC, False),
+    (Outcome.MAYBE_EXECUTED, "process_exited", "resources/read", READS, TRUSTING, False),
     (Outcome.MAYBE_EXECUTED, "process_exited", "resources/read", None, SPEC, True),
     (Outcome.MAYBE_EXECUTED, "session_lost", "tools/call", None, ALLOWING, True),
     (Outcome.MAYBE_EXECUTED, "process_exited", "tools/call", READS, TRUSTING, True),
@@ -41,8 +42,10 @@ def test_each_row_decides_its_case(row: Row, case: Any) -> None:
     """Each row is the first that fits its case, and what it says is what is done."""
     outcome, cause, method, tool, spec, expected = case
     failure = RequestFailed(outcome, cause, "x")
+    asked = bool(row.was_asked)
 
-    assert (row, expected) == (row_for(failure, method, tool, spec), may_replay(failure, method, tool, spec))
+    assert row == row_for(failure, method, tool, spec, was_asked=asked)
+    assert expected == may_replay(failure, method, tool, spec, was_asked=asked)
 
 
 @pytest.mark.parametrize("cause", ["auth", "busy", "queue_full", "tls"])

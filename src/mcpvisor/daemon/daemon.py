@@ -30,13 +30,16 @@ from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
 from mcpvisor.daemon.notice import DrainNotice
+from mcpvisor.daemon.questions.desk import Desk, DeskLimits
+from mcpvisor.daemon.questions.routed import RoutedQuestions
 from mcpvisor.daemon.reloading import DaemonReloading
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
-from mcpvisor.supervisor.events import OrphansSwept
+from mcpvisor.supervisor.errors import UnknownServer
+from mcpvisor.supervisor.events import OrphansSwept, ServerEvent
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sweep import kill_marked
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -76,7 +79,16 @@ class Daemon:
         self._handover = handover
         self._heartbeat = Heartbeat(recorder.loop_ticked)
         self._keeper = Keeper(state.path)
+        self._desk = Desk(
+            DeskLimits(**self._settings.questions.model_dump()),
+            tell=self._tell,
+            handler_for=RoutedQuestions(
+                lambda: reloader.applied.routing, lambda: reloader.applied.handlers, running=lambda _: None
+            ),
+            allowed=self._allowed,
+        )
         self._supervisor = Supervisor(
+            on_question=self._desk.sink(),
             observer=recorder,
             instance=state.instance,
             parallel_starts=self._settings.daemon.parallel_starts,
@@ -97,6 +109,17 @@ class Daemon:
     @property
     def _settings(self) -> Settings:
         return self._reloader.applied.running
+
+    def _allowed(self, server: str) -> tuple[str, ...]:
+        """What a server may ask of programs, by its entry."""
+        try:
+            spec = self._supervisor.spec(server)
+        except UnknownServer:  # it has left the configuration while it asked
+            return ()
+        return spec.allow if spec is not None else ()
+
+    def _tell(self, event: ServerEvent) -> None:
+        self._supervisor.tell(event)
 
     async def serve(self, seen: Fingerprint, on_ready: OnReady | None = None) -> None:
         """Run until SIGTERM or SIGINT; `seen` is what the files contained before they were loaded.
@@ -200,6 +223,7 @@ class Daemon:
             listen=settings.control.listen,
             instance=self._state.instance,
             keeping=self._keeper,
+            desk=self._desk,
         )
         await parts.enter_async_context(control)
         return gateway, addresses

@@ -172,6 +172,62 @@ def _subscriptions_restored(event: ev.SubscriptionsRestored) -> Line:
     return "warning" if lost else "info", told, {"generation": event.generation, "counts": event.counts}
 
 
+def _question_asked(event: ev.QuestionAsked) -> Line:
+    whose = {"nobody": "for nobody's call", "ambiguous": "while several clients call"}.get(event.belongs, "")
+    if not whose:
+        whose = f"for a call of {event.principal}" if event.tool is None else f"for {event.tool!r}, called by {event.principal}"
+    fields = {"method": event.method, "belongs": event.belongs, "principal": event.principal, "tool": event.tool}
+    return "debug", f"{event.server}: asks {event.method} {whose}", fields
+
+
+def _question_answered(event: ev.QuestionAnswered) -> Line:
+    level = "warning" if event.outcome == "failed" else "debug"  # the desk tells of each, with more
+    fields = {"method": event.method, "outcome": event.outcome, "by": event.by, "seconds": event.seconds}
+    return level, f"{event.server}: {event.method}: {event.outcome} after {event.seconds:.1f} s", fields
+
+
+def _question_put(event: ev.QuestionPut) -> Line:
+    fields = {
+        "audit": True,
+        "question": event.id,
+        "method": event.method,
+        "mode": event.mode,
+        "tool": event.tool,
+        "whom": event.whom,
+        "principal": event.principal,
+        "properties": event.properties,
+    }
+    of = f" of {event.tool}" if event.tool else ""
+    waits = f"; answer it with `mcpvisor elicitations answer {event.id}`" if event.whom == "operator" else ""
+    return (
+        "info",
+        f"{event.server}: a question{of} ({_kind(event.method, event.mode)}) is put to the {event.whom}{waits}",
+        fields,
+    )
+
+
+def _question_settled(event: ev.QuestionSettled) -> Line:
+    fields = {
+        "audit": True,
+        "question": event.id,
+        "method": event.method,
+        "mode": event.mode,
+        "tool": event.tool,
+        "by": event.by,
+        "action": event.action,
+        "properties": event.properties,
+        "seconds": event.seconds,
+        "why": event.why,
+    }
+    why = f": {event.why}" if event.why else ""
+    told = f"{event.server}: a question ({_kind(event.method, event.mode)}): {event.action} by {event.by}{why}"
+    return "warning" if event.why else "info", told, fields
+
+
+def _kind(method: str, mode: str) -> str:
+    return f"elicitation, {mode}" if mode else method
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -220,7 +276,11 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ),
     ev.SubscriptionAsked: _subscription_asked,
     ev.SubscriptionsRestored: _subscriptions_restored,
+    ev.QuestionPut: _question_put,
+    ev.QuestionSettled: _question_settled,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
+    ev.QuestionAsked: _question_asked,
+    ev.QuestionAnswered: _question_answered,
     ev.StdoutNoise: _noise,
     ev.MessageRefused: lambda e: ("warning", f"{e.server}: message refused ({e.reason}): {e.detail}", {"reason": e.reason}),
     ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),

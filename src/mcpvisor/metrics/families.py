@@ -178,6 +178,19 @@ class SubscriptionFamilies:
         )
 
 
+class QuestionFamilies:
+    """What servers ask people."""
+
+    def __init__(self, book: Book) -> None:
+        self.elicitations = book.counter(
+            "mcpvisor_elicitations_total",
+            "Elicitations of a server that are over, by their mode and what became of them; `withdrawn` ones had no answer.",
+            "server",
+            "mode",
+            "action",
+        )
+
+
 class DaemonFamilies:
     """What concerns the daemon as a whole; the event loop's own are in `scrape`."""
 
@@ -228,6 +241,7 @@ class Families:
         self.process = ProcessFamilies(self.book)
         self.call = CallFamilies(self.book)
         self.subscription = SubscriptionFamilies(self.book)
+        self.question = QuestionFamilies(self.book)
         self.daemon = DaemonFamilies(self.book)
         for own in ProcessCollector(registry=registry).collect():
             name = f"{own.name}_total" if own.type == "counter" else own.name

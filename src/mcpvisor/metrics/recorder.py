@@ -94,6 +94,7 @@ class MetricsRecorder:
             ev.ProcessesSampled: lambda s, e: s.processes_sampled(e.processes, e.resident_bytes, e.cpu_seconds),
             ev.SubscriptionsCounted: lambda s, e: s.subscriptions_counted(e.counts),
             ev.SubscriptionsRestored: lambda s, e: s.subscriptions_restored(e.counts),
+            ev.QuestionSettled: lambda s, e: s.question_settled(e.mode, e.action),
             ev.StderrWritten: lambda s, e: s.stderr_written(len(e.lines) + e.dropped),
             ev.CredentialsRefreshed: lambda s, e: s.credentials_expire(e.expires_at),
             ev.CredentialsDropped: lambda s, _: s.credentials_expire(None),

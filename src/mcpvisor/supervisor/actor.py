@@ -14,6 +14,7 @@ import anyio.abc
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor import lifecycle_messages as told
+from mcpvisor.supervisor.asking import Asking
 from mcpvisor.supervisor.auth.server_credentials import ServerCredentials
 from mcpvisor.supervisor.auth.sources import Sources
 from mcpvisor.supervisor.bus import EventBus
@@ -27,6 +28,7 @@ from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sampling import Usage
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import CHANGED, Restorer
@@ -56,6 +58,8 @@ class Shared:
     instance: str
     subtree: Subtree
     store: Store
+    on_question: QuestionSink
+    """Answers the questions of servers that belong to no call with an answerer of its own."""
 
 
 class _Standing(Enum):
@@ -114,6 +118,8 @@ class ServerActor:
         if self._recall.offer is not NOTHING:
             self._restorer.offer = self._recall.offer
             self.connection.recalled(self._recall.offer)
+        self._asking = Asking(spec, shared.on_question, report)
+        self.reporter.on_request = self._asking.answer
         self.reporter.on_update = self.subscriptions.updated
         self.reporter.on_missed = self.subscriptions.missed
 
@@ -156,6 +162,7 @@ class ServerActor:
         self.connection.respecified(spec)
         self.reporter.respecified(spec)
         self._recall.respecified(spec)
+        self._asking.spec = spec
         self._reauthorise(spec)
         for generation in self._generations.values():
             generation.respecified(spec)

@@ -13,7 +13,9 @@ from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import NOTHING, Offer
+from mcpvisor.supervisor.open_calls import CallClock, OpenCall
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.replay import busy_wait, may_replay
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import ADMITTING, COMING, State
@@ -35,6 +37,7 @@ class Carrier(Protocol):
         on_log: LogSink | None,
         client_capabilities: JsonObject | None,
         log_level: str | None,
+        call: OpenCall,
     ) -> JsonObject:
         """Send one request. Raises RequestFailed."""
         ...
@@ -50,6 +53,9 @@ class _Call:
     on_log: LogSink | None
     client_capabilities: JsonObject | None
     log_level: str | None
+    asked: OpenCall
+    """The same as far as questions of the server go."""
+    clock: CallClock
     sent: bool = False
     waited: int = 0
     """How many times the server was too busy and is asked again."""
@@ -124,21 +130,27 @@ class Connection:
         on_log: LogSink | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        on_question: QuestionSink | None = None,
     ) -> JsonObject:
         """The server's raw result for one request on behalf of `principal`.
 
         `deadline` is in seconds from now and bounds everything, waiting included, and no progress extends it; without it the
         spec's `call_timeout` runs from the last sign of life. `call_max` bounds either. Cancelling the caller cancels the
         request. `log_level` is sent to servers of the newer era, which log to nobody who does not ask; `on_log` gets the log
-        messages that came within the answer, where the wire can tell. Raises RequestFailed.
+        messages that came within the answer, where the wire can tell. `on_question` answers what the server asks for the sake
+        of this call, and is cancelled with it; without it the supervisor's own does. While a question is open no time passes
+        for the call, by whatever limit: how long people may think is the answerer's to bound. Raises RequestFailed.
         """
-        del principal  # limits and audit are keyed by it where they exist; the door takes it from the first day
-        call = _Call(method, params, on_progress, on_log, client_capabilities, log_level)
+        hard = min(self.spec.call_max, self.spec.call_max if deadline is None else deadline)
+        clock = CallClock(hard, self.spec.call_timeout if deadline is None else deadline)
+        tool = (params or {}).get("name") if method == "tools/call" else None
+        asked = OpenCall(method, principal, tool=tool if isinstance(tool, str) else None, sink=on_question, clock=clock)
+        call = _Call(method, params, on_progress, on_log, client_capabilities, log_level, asked, clock)
         started = anyio.current_time()
         outcome, error_type = "cancelled", "error"
         self._observer.call_started(self.name)
         try:
-            result = await self._within_time(call, deadline)
+            result = await self._within_time(call, min(hard, self.spec.wait_ready))
             outcome, error_type = "ok", "tool_error" if result.get("isError") is True else ""
         except RequestFailed as failure:
             outcome = failure.outcome.value
@@ -150,26 +162,24 @@ class Connection:
         else:
             return result
         finally:
+            asked.end()
             seconds = anyio.current_time() - started
             self._observer.call_ended(self.name, self.spec.transport, method, outcome, error_type, seconds)
 
-    async def _within_time(self, call: _Call, deadline: float | None) -> JsonObject:
+    async def _within_time(self, call: _Call, patience: float) -> JsonObject:
         now = anyio.current_time()
-        hard = now + min(self.spec.call_max, self.spec.call_max if deadline is None else deadline)
-        idle = self.spec.call_timeout if deadline is None else deadline
-        scope = anyio.CancelScope(deadline=min(hard, now + idle))
         wanted = call.on_progress
 
         def alive(progress: JsonObject) -> None:
-            scope.deadline = min(hard, anyio.current_time() + idle)
+            call.clock.heard()
             if wanted is not None:
                 wanted(progress)
 
         if wanted is not None:
             call.on_progress = alive
-        with scope:
+        with call.clock.scope:
             try:
-                return await self._admitted(call, patience=min(hard, now + self.spec.wait_ready))
+                return await self._admitted(call, patience=now + patience)
             except RequestFailed as failure:
                 if call.doubt is not None and failure.outcome is Outcome.NOT_SENT:
                     raise call.doubt from failure  # that the second try was not sent says nothing of the first one
@@ -179,7 +189,7 @@ class Connection:
             raise RequestFailed(
                 Outcome.NOT_SENT, "deadline", f"{self.name} had no room for {call.method} within {seconds:.1f} s"
             )
-        cause = "deadline" if anyio.current_time() >= hard else "silence"
+        cause = "deadline" if call.clock.has_run_out else "silence"
         message = f"{self.name} gave no answer to {call.method} within {seconds:.1f} s"
         raise RequestFailed(Outcome.TIMEOUT, cause, message, code=REQUEST_TIMEOUT)
 
@@ -197,6 +207,7 @@ class Connection:
                         on_log=call.on_log,
                         client_capabilities=call.client_capabilities,
                         log_level=call.log_level,
+                        call=call.asked,
                     )
                 except RequestFailed as failure:
                     call.sent = replayed or failure.outcome is not Outcome.NOT_SENT
@@ -225,7 +236,7 @@ class Connection:
         if anyio.current_time() >= patience or (replayed and failure.outcome is not Outcome.NOT_SENT):
             return False
         tool = self.tool(call.params) if call.method == "tools/call" else None
-        return may_replay(failure, call.method, tool, self.spec)
+        return may_replay(failure, call.method, tool, self.spec, was_asked=call.asked.was_answered)
 
     async def _change(self, patience: float, failure: RequestFailed) -> None:
         """Wait for the next change of the server, since the same carrier would fail again; raises `failure` in vain."""

@@ -294,6 +294,35 @@ class SubscriptionsRestored(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(ServerEvent):
+    """A server asked something (`method`: elicitation, sampling or roots), and it was put to somebody.
+
+    `belongs` is what is known of the call that caused it (`call`, `nobody`, `ambiguous`), `principal` for whom that was made,
+    `tool` what was called, where both are certain. What was asked is nobody's but the answerer's.
+    """
+
+    method: str
+    belongs: str
+    principal: str | None
+    tool: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswered(ServerEvent):
+    """A question of a server is over after `seconds`; what was answered is not told.
+
+    `outcome`: `accept`, `decline` or `cancel` to an elicitation, `answered` to another question, `refused` with an error;
+    `failed` where whoever was asked broke down, `call_ended` and `withdrawn` (by the server, or its session ended) where it was
+    over before it was answered. `by`: the `caller` whose call it belongs to, or the `default` for all others.
+    """
+
+    method: str
+    outcome: str
+    by: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StderrWritten(ServerEvent):
     """Lines of a server's stderr, cleaned and cut; `dropped` lines before them were over the rate."""
 
@@ -369,3 +398,42 @@ class StateStoreReplaced(Event):
 
     reason: str
     aside: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionPut(ServerEvent):
+    """A question of the server was put to somebody: `whom` is `client`, `operator` or `handler NAME`.
+
+    `mode` is `form` or `url`, empty where `method` is no elicitation; `tool` the tool whose call has caused it, and `principal`
+    who has made that call, as far as they are known; `properties` the names of what is asked for. `deadline` is a time of the
+    wall clock.
+    """
+
+    id: str
+    method: str
+    mode: str
+    tool: str
+    whom: str
+    principal: str
+    properties: tuple[str, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionSettled(ServerEvent):
+    """A question of the server is over, after `seconds`; `by` is whoever was asked, or `nobody`.
+
+    `action` is `accept`, `decline` or `cancel`; `answered` or `refused` for what is no elicitation; `withdrawn` where nobody
+    waits for an answer any more. `properties` are the names of what was answered, never the values; `why` says what the answer
+    was not taken for, or why nobody was asked. `mode` is as above, or `other` for one that the protocol does not know.
+    """
+
+    id: str
+    method: str
+    mode: str
+    tool: str
+    by: str
+    action: str
+    properties: tuple[str, ...]
+    seconds: float
+    why: str

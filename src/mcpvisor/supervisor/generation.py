@@ -15,6 +15,7 @@ import anyio
 
 from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor import sdk
+from mcpvisor.supervisor.asking import capabilities
 from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negotiate
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.session import Lasting, Session
@@ -144,7 +145,9 @@ class Generation:
             tasks.start_soon(self._watch_retirement, tasks.cancel_scope)
             try:
                 # An end during the handshake is judged there: it may say something of the era.
-                handshake = await negotiate(session, wire, era=self.spec.era, memory=self._means.era)
+                handshake = await negotiate(
+                    session, wire, era=self.spec.era, memory=self._means.era, capabilities=capabilities(self.spec.allow)
+                )
             except NegotiationFailed as failure:
                 cause = self._other_transport(wire) if failure.cause == "not_streamable_http" else failure.cause
                 end = WireEnd(

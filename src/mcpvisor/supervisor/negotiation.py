@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from mcp.client.session import ClientSession
@@ -14,6 +14,8 @@ from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
 from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.transports.http_outcome import asks_for_session
 from mcpvisor.supervisor.transports.wire import REQUEST_TIMEOUT_CODE, Wire
+
+JsonObject = dict[str, Any]
 
 STDIO_SILENCE: Final = 2.0
 """Seconds after which a stdio server that does not answer the probe is spoken to in the older era."""
@@ -63,18 +65,21 @@ def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
     return failure.code in _LEGACY_CODES or status in _LEGACY_STATUSES or asks_for_session(failure.message)
 
 
-async def negotiate(session: ClientSession, wire: Wire, *, era: Era, memory: EraMemory) -> sdk.Handshake:
+async def negotiate(
+    session: ClientSession, wire: Wire, *, era: Era, memory: EraMemory, capabilities: JsonObject
+) -> sdk.Handshake:
     """Make the handshake that the spec or the server's own answers ask for.
 
-    Takes as long as the caller's scope allows. Raises NegotiationFailed.
+    `capabilities` are what is declared to a server of the older era. Takes as long as the caller's scope allows. Raises
+    NegotiationFailed.
     """
     stdio = wire.kind == "stdio"
     try:
         if era is Era.MODERN:
             return await sdk.discover(session)
         if era is Era.LEGACY:
-            return await sdk.initialize(session)
-        return await _ask(session, wire, memory, stdio=stdio)
+            return await sdk.initialize(session, capabilities)
+        return await _ask(session, wire, memory, capabilities, stdio=stdio)
     except sdk.UnsupportedVersion as error:
         raise NegotiationFailed("version_mismatch", f"no protocol version in common: {error}") from error
     except sdk.ForeignVersion as error:
@@ -85,10 +90,12 @@ async def negotiate(session: ClientSession, wire: Wire, *, era: Era, memory: Era
         raise _failed(error, wire) from error
 
 
-async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: bool) -> sdk.Handshake:
+async def _ask(
+    session: ClientSession, wire: Wire, memory: EraMemory, capabilities: JsonObject, *, stdio: bool
+) -> sdk.Handshake:
     if memory.verdict is Era.LEGACY or memory.skip_probe:
         try:
-            return await _legacy(session, memory)
+            return await _legacy(session, memory, capabilities)
         except sdk.UnsupportedVersion:
             memory.verdict = None  # the server has been updated: what was remembered stopped working
         except MCPError as error:
@@ -99,12 +106,12 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
     try:
         probed = await _probe(session, wire, memory, stdio=stdio)
     except sdk.HandshakeRefused as refused:
-        return await _legacy_after(refused, session, memory)
+        return await _legacy_after(refused, session, memory, capabilities)
     if probed is not None:
         memory.verdict = Era.MODERN
         return probed
     try:
-        return await _legacy(session, memory)
+        return await _legacy(session, memory, capabilities)
     except sdk.UnsupportedVersion:
         # A slow server of the newer era: it had read the probe after all, and answers to that one only.
         handshake = await sdk.discover(session)
@@ -112,14 +119,16 @@ async def _ask(session: ClientSession, wire: Wire, memory: EraMemory, *, stdio: 
         return handshake
 
 
-async def _legacy_after(refused: sdk.HandshakeRefused, session: ClientSession, memory: EraMemory) -> sdk.Handshake:
+async def _legacy_after(
+    refused: sdk.HandshakeRefused, session: ClientSession, memory: EraMemory, capabilities: JsonObject
+) -> sdk.Handshake:
     """The older handshake with a server whose answer to the probe shows no newer era.
 
     Where it refuses this as well, that answer is what is wrong with it.
     """
     memory.verdict = None
     try:
-        return await _legacy(session, memory)
+        return await _legacy(session, memory, capabilities)
     except sdk.UnsupportedVersion as error:
         raise refused from error
     except MCPError as error:
@@ -129,8 +138,8 @@ async def _legacy_after(refused: sdk.HandshakeRefused, session: ClientSession, m
         raise
 
 
-async def _legacy(session: ClientSession, memory: EraMemory) -> sdk.Handshake:
-    handshake = await sdk.initialize(session)
+async def _legacy(session: ClientSession, memory: EraMemory, capabilities: JsonObject) -> sdk.Handshake:
+    handshake = await sdk.initialize(session, capabilities)
     memory.verdict, memory.skip_probe = Era.LEGACY, False
     return handshake
 

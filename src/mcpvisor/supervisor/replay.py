@@ -51,6 +51,8 @@ class Row:
     """The tool says that it reads or may be called twice, and the operator trusts that (`trust_hints`)."""
     is_allowed: bool | None = None
     """The operator allows it for lost sessions (`replay_on_session_loss`)."""
+    was_asked: bool | None = None
+    """A question of the server was answered for its sake."""
 
 
 LASTING: Final = frozenset({"auth", "auth_unavailable", "busy", "queue_full", "tls"})
@@ -69,6 +71,7 @@ ROWS: Final = (
     Row("what its caller withdrew", False, Outcome.CANCELLED),
     Row("what was refused here", False, Outcome.REJECTED),
     Row("an answer that came and was refused", False, _MAYBE, frozenset({"answer_refused"})),
+    Row("what the server has asked a question about, and got an answer", False, _MAYBE, was_asked=True),
     Row("a read", True, _MAYBE, kind=Kind.READ),
     Row("a tool call that met a lost session, where that is allowed", True, _MAYBE, frozenset({"session_lost"}), Kind.CALL,
         is_allowed=True),
@@ -79,7 +82,9 @@ ROWS: Final = (
 """Every failed request fits a row. Whatever may have run is sent once more at the most; that is the door's business."""
 
 
-def row_for(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> Row:
+def row_for(
+    failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec, *, was_asked: bool = False
+) -> Row:
     """The row that decides; `tool` is the server's own entry for the tool that a call names."""
     kind = Kind.READ if method in READ_ONLY else Kind.CALL if method == "tools/call" else Kind.OTHER
     hinted, allowed = spec.trust_hints and _says_harmless(tool), spec.replay_on_session_loss
@@ -91,6 +96,7 @@ def row_for(failure: RequestFailed, method: str, tool: dict[str, Any] | None, sp
         and (row.kind is None or row.kind is kind)
         and (row.is_hinted is None or row.is_hinted == hinted)
         and (row.is_allowed is None or row.is_allowed == allowed)
+        and (row.was_asked is None or row.was_asked == was_asked)
     )
 
 
@@ -104,9 +110,11 @@ def busy_wait(failure: RequestFailed, waited: int) -> float | None:
     return max(failure.retry_after_s, BUSY_WAIT * 2.0**waited)
 
 
-def may_replay(failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec) -> bool:
+def may_replay(
+    failure: RequestFailed, method: str, tool: dict[str, Any] | None, spec: ServerSpec, *, was_asked: bool = False
+) -> bool:
     """Whether a request that failed like this may be sent again."""
-    return row_for(failure, method, tool, spec).may_go_again
+    return row_for(failure, method, tool, spec, was_asked=was_asked).may_go_again
 
 
 def _says_harmless(tool: dict[str, Any] | None) -> bool:

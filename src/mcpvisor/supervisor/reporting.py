@@ -18,8 +18,10 @@ from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.open_calls import Origin
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrRing
+from mcpvisor.supervisor.questions import Question
 from mcpvisor.supervisor.sdk import Handshake
 from mcpvisor.supervisor.spec import ServerSpec, secrets_of
 from mcpvisor.supervisor.states import State
@@ -86,6 +88,8 @@ class Reporter:
         """Keeps what is offered for the next run."""
         self.on_update: Callable[[object], None] = lambda _: None
         """Takes the `uri` of each notification of an updated resource, which has events of its own, whatever it is."""
+        self.on_request: Callable[[str, JsonObject, Origin], Awaitable[JsonObject]] = _answer_nothing
+        """Answers the requests of the server. Raises PeerRefusal."""
         self.on_missed: Callable[[], None] = lambda: None
         """Called when a message was refused that may have been such a notification."""
         self._bus = bus
@@ -190,12 +194,11 @@ class Reporter:
                 )
             )
 
-    async def answer(self, method: str, params: JsonObject, call: int | None) -> JsonObject:
+    async def answer(self, method: str, params: JsonObject, origin: Origin) -> JsonObject:
         """See `WireHooks`: a ping is answered at any time, and what we have not offered is refused, never left unanswered."""
-        del params, call
         if method == "ping":
             return {}
-        raise PeerRefusal(METHOD_NOT_FOUND, f"Method not found: {clean_text(method, EXCERPT)}")
+        return await self.on_request(method, params, origin)
 
     def noise(self, excerpt: bytes) -> None:
         """See `WireHooks`. Told of rarely: the first few times, then at each power of ten."""
@@ -214,6 +217,31 @@ class Reporter:
         if _is_round(self._counts[reason]):
             text = self._clean(detail, EXCERPT * 2)
             self.emit(events.MessageRefused(at=time.time(), server=self.server, reason=reason, detail=text))
+
+    # Of the questions
+
+    def question_asked(self, question: Question) -> None:
+        """See `QuestionReport`."""
+        tool = None if question.tool is None else self._clean(question.tool, EXCERPT)
+        who = None if question.principal is None else question.principal.name
+        self.emit(
+            events.QuestionAsked(
+                at=time.time(),
+                server=self.server,
+                method=question.method,
+                belongs=question.belongs.value,
+                principal=who,
+                tool=tool,
+            )
+        )
+
+    def question_answered(self, question: Question, outcome: str, by: str, seconds: float) -> None:
+        """See `QuestionReport`."""
+        self.emit(
+            events.QuestionAnswered(
+                at=time.time(), server=self.server, method=question.method, outcome=outcome, by=by, seconds=seconds
+            )
+        )
 
     # Of the process
 
@@ -351,6 +379,10 @@ MAX_DROPS_TOLD: Final = 20
 
 async def _keep_nothing(_: Offer) -> None:
     return
+
+
+async def _answer_nothing(method: str, _params: JsonObject, _origin: Origin) -> JsonObject:
+    raise PeerRefusal(METHOD_NOT_FOUND, f"Method not found: {clean_text(method, EXCERPT)}")
 
 
 def _signal_name(number: int) -> str:

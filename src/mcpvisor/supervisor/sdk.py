@@ -28,7 +28,12 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
 from pydantic import ValidationError
 
 from mcpvisor import __version__
@@ -101,10 +106,13 @@ async def discover(session: ClientSession) -> Handshake:
     return _agreed(session, modern=True)
 
 
-async def initialize(session: ClientSession) -> Handshake:
-    """Make the handshake of the older era. Raises MCPError for an error answer, and HandshakeRefused."""
+async def initialize(session: ClientSession, capabilities: JsonObject) -> Handshake:
+    """Make the handshake of the older era, declaring `capabilities`.
+
+    Raises MCPError for an error answer, and HandshakeRefused.
+    """
     try:
-        await session.initialize()
+        await _initialize_as(session, LATEST_HANDSHAKE_VERSION, capabilities)
     except ValidationError as error:
         raise HandshakeRefused(f"the answer to initialize is not valid: {_first(error)}") from error
     except MCPError as error:
@@ -113,20 +121,21 @@ async def initialize(session: ClientSession) -> Handshake:
         offered = offered_version(error)
         if offered is None:
             raise
-        await _initialize_as(session, offered)
-    except RuntimeError as error:  # how the SDK says that the version is none of its own
-        raise ForeignVersion(f"{error}; known are {', '.join(HANDSHAKE_PROTOCOL_VERSIONS)}") from error
+        await _initialize_as(session, offered, capabilities)
     return _agreed(session, modern=False)
 
 
-async def _initialize_as(session: ClientSession, version: str) -> None:
-    """The handshake with another version than the SDK begins with. Raises as `initialize` does."""
+async def _initialize_as(session: ClientSession, version: str, capabilities: JsonObject) -> None:
+    """The handshake with a version and capabilities of our choice, which the SDK's own takes not. Raises as `initialize`."""
     params = mcp_types.InitializeRequestParams(
-        protocol_version=version, capabilities=mcp_types.ClientCapabilities(), client_info=CLIENT_INFO
+        protocol_version=version,
+        capabilities=mcp_types.ClientCapabilities.model_validate(capabilities),
+        client_info=CLIENT_INFO,
     )
     result = await session.send_request(mcp_types.InitializeRequest(params=params), mcp_types.InitializeResult)
     if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        raise ForeignVersion(f"the server offered {version} and answered {result.protocol_version}")
+        known = ", ".join(HANDSHAKE_PROTOCOL_VERSIONS)
+        raise ForeignVersion(f"the server was offered {version} and answers {result.protocol_version}; known are {known}")
     session.adopt(result)
     await session.send_notification(mcp_types.InitializedNotification())
 

@@ -11,9 +11,11 @@ import anyio
 import anyio.abc
 
 from mcpvisor.supervisor import sdk
+from mcpvisor.supervisor.asking import restricted
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.flights import Flights
 from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
+from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.probing import Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
@@ -175,6 +177,7 @@ class Session:
         on_log: LogSink | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        call: OpenCall,
     ) -> JsonObject:
         """A request of a caller. Raises RequestFailed."""
         number = self._flights.begin()
@@ -188,6 +191,7 @@ class Session:
                 stamped,
                 on_progress=None if on_progress is None else partial(heard, on_progress),
                 on_log=None if on_log is None else partial(heard, on_log),
+                call=call,
                 headers=headers,
             )
         except RequestFailed as failure:
@@ -229,8 +233,9 @@ class Session:
         """The params and headers of a request as the era of this session wants them."""
         if not self.handshake.modern:
             return params, {}
+        declared = restricted(client_capabilities or {}, self._spec.allow)
         stamped, headers = sdk.stamp(
-            method, params, handshake=self.handshake, client_capabilities=client_capabilities or {}, log_level=log_level
+            method, params, handshake=self.handshake, client_capabilities=declared, log_level=log_level
         )
         if method == "tools/call" and self._wire.kind != "stdio":
             schema = self._lasting.restorer.input_schema((params or {}).get("name"))

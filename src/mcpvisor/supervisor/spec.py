@@ -177,6 +177,8 @@ class ServerSpec:
     replay_on_session_loss: bool = False
     subscriptions: tuple[WantedResource, ...] = ()
     tools: ToolView = ToolView()
+    allow: tuple[str, ...] = ()
+    """What the server may ask of its clients beside elicitation: `sampling`, `roots`."""
     origin: str = field(default="", compare=False)
     """Where the entry is written, as `file:line`; no part of the goal itself."""
     shown_name: str = field(default="", compare=False)
@@ -228,7 +230,7 @@ class Change(StrEnum):
     STOP = "stop"
 
 
-RESTARTING: Final = frozenset({"name", "target", "era", "max_message"})
+RESTARTING: Final = frozenset({"name", "target", "era", "max_message", "allow"})
 """The fields whose change cannot be applied to a session that already stands; of a target all but its credentials."""
 
 

@@ -23,11 +23,12 @@ import anyio
 import anyio.abc
 
 from mcpvisor.supervisor.actor import ServerActor, Shared
+from mcpvisor.supervisor.asking import decline
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.clocks import Jump, watch_clocks
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
-from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost
+from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost, ServerEvent
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
@@ -39,6 +40,7 @@ from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrLine
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import ServerStatus
@@ -86,8 +88,12 @@ class Supervisor:
         subtree: Subtree = NOT_TAKEN,
         store: Store | None = None,
         looks: Looks = LOOKS,
+        on_question: QuestionSink = decline,
     ) -> None:
         """`guarded`: a guardian process ends all servers should this process be killed.
+
+        `on_question` answers what servers ask, but for the calls that bring an answerer of their own; it has to come to an end
+        by itself. Without one elicitations are declined, and there are no roots and nobody to sample from.
 
         `subtree`: where servers get control groups of their own, as `take_subtree` returns it. `store`: what outlives the
         process; without one it is kept in memory.
@@ -103,6 +109,7 @@ class Supervisor:
             instance=self.instance,
             subtree=subtree,
             store=store or MemoryStore(),
+            on_question=on_question,
         )
         self._actors: dict[str, ServerActor] = {}
         self._invalid = InvalidEntries(self.bus)
@@ -288,6 +295,13 @@ class Supervisor:
     def history(self, name: str) -> list[Event]:
         """The newest events of a server, oldest first. Raises UnknownServer."""
         return self._invalid.history(name) if name in self._invalid else list(self._actor(name).reporter.history)
+
+    def tell(self, event: ServerEvent) -> None:
+        """Hand on what happened to a server outside of the supervisor; while the server is configured it is in its history."""
+        if event.server in self._actors:
+            self._actors[event.server].reporter.emit(event)
+        else:
+            self.bus.emit(event)
 
     async def wait_until(self, name: str, accept: Callable[[ServerStatus], bool]) -> ServerStatus:
         """Return as soon as `accept` likes the server's status; the caller brings the deadline. Raises UnknownServer."""

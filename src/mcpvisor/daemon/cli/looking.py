@@ -24,6 +24,7 @@ from mcpvisor.daemon.cli.output import (
     width,
 )
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
+from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import as_text, clock_time
 from mcpvisor.daemon.control.spans import seconds
 
@@ -92,6 +93,8 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
             "",
             f"the state file was damaged at the start, its orders do not stand any more; it is {clean_line(store['damaged'])}",
         ]
+    if waiting := status.get("waiting_questions"):
+        lines += ["", f"{counted(waiting, 'question')} waiting for an operator: `mcpvisor elicitations` shows and answers them"]
     rejected = status["config"]["rejected"]
     if rejected:
         lines += ["", "rejected from the configuration (what was accepted before keeps running):"]

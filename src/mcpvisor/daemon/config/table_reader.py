@@ -86,6 +86,19 @@ class TableReader:
         texts = [self.text_of(item) for item in self.elements(key)]
         return tuple(t.reveal() if isinstance(t, Secret) else t for t in texts if t is not None)
 
+    def words(self, key: str) -> tuple[str, ...]:
+        """A text or a list of texts, none of which is a secret; empty when absent."""
+        item = self.item(key)
+        if item is None:
+            return ()
+        if isinstance(item.value, list):
+            return self.texts(key)
+        if not isinstance(item.value, str):
+            self._scope.problem(item, f"is {kind_of(item.value)}", expected="a text or a list of texts")
+            return ()
+        text = self.plain(key)
+        return () if text is None else (text,)
+
     def elements(self, key: str) -> list[Item]:
         """The elements of a list; empty when absent."""
         item = self.item(key)

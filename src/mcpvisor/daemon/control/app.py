@@ -22,6 +22,7 @@ from mcpvisor.daemon.control.answers import (
 )
 from mcpvisor.daemon.control.backup import Backup
 from mcpvisor.daemon.control.calls import Calls
+from mcpvisor.daemon.control.elicitations import Elicitations, OpenDesk
 from mcpvisor.daemon.control.evidence import Evidence, rejections_of, uri_conflicts
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.facts import Facts
@@ -49,8 +50,15 @@ class Operations:
     """The routes that look at the daemon and give it orders."""
 
     def __init__(
-        self, supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event
+        self,
+        supervisor: Supervisor,
+        reloading: Reloading,
+        facts: Facts,
+        keeping: Keeping,
+        desk: OpenDesk,
+        closing: anyio.Event,
     ) -> None:
+        self._desk = desk
         self._keeping = keeping
         self._past = Past(supervisor, keeping)
         self._supervisor = supervisor
@@ -75,6 +83,7 @@ class Operations:
             self._facts,
             time.time(),
             self._keeping.state_store(),
+            self._desk.waiting_for_operator,
         )
         return json_response(view)
 
@@ -173,10 +182,13 @@ class Operations:
         return all(status.is_settled for status in statuses)
 
 
-def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event) -> Starlette:
+def build_app(
+    supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, desk: OpenDesk, closing: anyio.Event
+) -> Starlette:
     """The control API as an ASGI app; `closing` ends its streams."""
-    operations = Operations(supervisor, reloading, facts, keeping, closing)
+    operations = Operations(supervisor, reloading, facts, keeping, desk, closing)
     calls = Calls(supervisor, closing)
+    elicitations = Elicitations(desk)
     return Starlette(
         routes=[
             Route("/v1/version", operations.version, methods=["GET"]),
@@ -186,6 +198,8 @@ def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, keepin
             Route("/v1/events", operations.events, methods=["GET"]),
             Route("/v1/backup", Backup(keeping).backup, methods=["GET"]),
             Route("/v1/offers", calls.offers, methods=["GET"]),
+            Route("/v1/elicitations", elicitations.listed, methods=["GET"]),
+            Route("/v1/elicitations/{id}:answer", elicitations.answer, methods=["POST"]),
             Route("/v1/servers/{server}:{order}", operations.order, methods=["POST"]),
             Route("/v1/servers/{server}/logs", operations.logs, methods=["GET"]),
             Route("/v1/servers/{server}/offer", calls.offer, methods=["GET"]),

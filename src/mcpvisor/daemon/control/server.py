@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpvisor.daemon.control.answers import ApiError, error_response
 from mcpvisor.daemon.control.app import build_app
+from mcpvisor.daemon.control.elicitations import NoDesk, OpenDesk
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.keeping import Keeping, NothingKept
 from mcpvisor.daemon.control.peer import why_refused
@@ -50,9 +51,10 @@ class ControlServer:
         instance: str,
         group: str = GROUP,
         keeping: Keeping | None = None,
+        desk: OpenDesk | None = None,
     ) -> None:
         self._closing = anyio.Event()
-        self._app = build_app(supervisor, reloading, facts, keeping or NothingKept(), self._closing)
+        self._app = build_app(supervisor, reloading, facts, keeping or NothingKept(), desk or NoDesk(), self._closing)
         self._addresses = tuple(listen)
         self._instance = instance
         self._gid = group_id(group)

@@ -73,7 +73,12 @@ def server_view(status: ServerStatus) -> JsonObject:
 
 
 def status_view(
-    statuses: Sequence[ServerStatus], config: ConfigState, facts: Facts, now: float, state_store: JsonObject | None = None
+    statuses: Sequence[ServerStatus],
+    config: ConfigState,
+    facts: Facts,
+    now: float,
+    state_store: JsonObject | None = None,
+    waiting_questions: int = 0,
 ) -> JsonObject:
     """What `status --json` prints; `now` is the daemon's clock, in seconds since the epoch."""
     return {
@@ -87,6 +92,7 @@ def status_view(
         "daemon": facts_view(facts),
         "state_store": state_store,
         "stopping": facts.stopping() or None,
+        "waiting_questions": waiting_questions,
     }
 
 

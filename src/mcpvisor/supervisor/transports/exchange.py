@@ -14,6 +14,7 @@ import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import OpenCall, Origin, origin_among, origin_within
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode_messages
 from mcpvisor.supervisor.transports.intake import Intake
 
@@ -34,6 +35,9 @@ _ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
 _SAYS_METHOD: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]{0,200}"|[\w.-]{1,200})\s*,\s*)*"method"\s*:')
 """How a notification or a request of the server begins: it is the answer to nothing, whatever stands in its params."""
 
+GIVEN_UP: Final = 10.0
+"""Seconds for which a server may still be at a request that was withdrawn: until then what it asks may belong to that."""
+
 _EXCERPT: Final = 200
 _BEGIN: Final = 60
 """Characters that are shown of a message that is no valid JSON: enough to know it by, and hardly any of its content."""
@@ -46,8 +50,8 @@ class WireHooks(Protocol):
         """A notification that is no progress; `to_caller` where the pending request that it came within has taken it."""
         ...
 
-    def answer(self, method: str, params: JsonObject, call: int | None) -> Awaitable[JsonObject]:
-        """The result for a request of the server; raises `PeerRefusal`. `call` is our request it came within, if known."""
+    def answer(self, method: str, params: JsonObject, origin: Origin) -> Awaitable[JsonObject]:
+        """The result for a request of the server; raises `PeerRefusal`. Cancelled when the server withdraws it."""
         ...
 
     def noise(self, excerpt: bytes) -> None:
@@ -78,6 +82,8 @@ class Pending:
     on_log: LogSink | None = None
     on_ack: AckSink | None = None
     """Set for a stream of notifications: a request that stays open until one side has enough."""
+    call: OpenCall | None = None
+    """The call that it was sent for; None for a request of our own."""
     done: anyio.Event = field(default_factory=anyio.Event)
     result: JsonObject | None = None
     failure: RequestFailed | None = None
@@ -114,7 +120,7 @@ class PeerRequest:
     id: str | int
     method: str
     params: JsonObject
-    call: int | None
+    origin: Origin
 
 
 class Exchange:
@@ -127,6 +133,10 @@ class Exchange:
         self._pending: dict[int, Pending] = {}
         self._strays = 0
         """Answers under ids that were never used."""
+        self._given_up: dict[int, tuple[OpenCall, float]] = {}
+        """Calls that nobody waits for any more and that the server may still be at, and until when that is thought of them."""
+        self.on_withdrawn: Callable[[object], None] = lambda _: None
+        """Takes the id of a request that the server withdraws, whatever it is."""
         self.intake = Intake(lambda detail: hooks.refused("rate", detail))
 
     def __len__(self) -> int:
@@ -138,16 +148,31 @@ class Exchange:
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
         on_ack: AckSink | None = None,
+        call: OpenCall | None = None,
     ) -> Pending:
         """A pending request under a fresh id; ids are never used twice on a wire."""
         self._last_id += 1
-        pending = Pending(self._last_id, method, on_progress, on_log, on_ack)
+        pending = Pending(self._last_id, method, on_progress, on_log, on_ack, call)
         self._pending[pending.id] = pending
         return pending
 
     def close(self, pending: Pending) -> None:
         """Forget a request: what still comes for it is late and is dropped."""
         self._pending.pop(pending.id, None)
+
+    def give_up(self, pending: Pending) -> None:
+        """Nobody waits for its answer, but the server may go on with it for a while, and ask something."""
+        if pending.call is not None and not pending.done.is_set():
+            self._given_up[pending.id] = pending.call, anyio.current_time() + GIVEN_UP
+
+    def origin(self, within: Pending | None) -> Origin:
+        """Where something comes from that came within the answer to `within`; None: the wire does not know."""
+        if within is not None:
+            return origin_within(within.call)
+        now = anyio.current_time()
+        self._given_up = {id_: one for id_, one in self._given_up.items() if one[1] > now}
+        open_calls = [one.call for one in self._pending.values() if one.call is not None]
+        return origin_among(open_calls, [call for call, _ in self._given_up.values()])
 
     def fail_all(self, failure: Callable[[Pending], RequestFailed]) -> None:
         """End every pending request, each with a failure of its own."""
@@ -244,6 +269,8 @@ class Exchange:
                 within.on_log(params)
                 self._hooks.notified(method, params, to_caller=True)
             else:
+                if method == "notifications/cancelled":
+                    self.on_withdrawn(params.get("requestId"))
                 self._of_stream(method, params, within)
                 self._hooks.notified(method, params)
             return None
@@ -251,7 +278,7 @@ class Exchange:
         if isinstance(peer_id, bool) or not isinstance(peer_id, str | int):
             self._hooks.refused("syntax", f"a request {method!r} of the server has no usable id")
             return None
-        return PeerRequest(peer_id, method, params, within.id if within else None)
+        return PeerRequest(peer_id, method, params, self.origin(within))
 
     def _of_stream(self, method: str, params: JsonObject, within: Pending | None) -> None:
         """Take what concerns a stream of notifications itself: it is acknowledged, or the server has ended it."""
@@ -299,6 +326,8 @@ class Exchange:
         """Tell of an answer to nothing, unless it is a late one: whose it was meant to be waits for it in vain."""
         number = int(peer_id) if isinstance(peer_id, str) and peer_id.isdecimal() and len(peer_id) < 16 else peer_id
         is_late = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= self._last_id
+        if isinstance(number, int):
+            self._given_up.pop(number, None)  # the server is done with it
         if not self.intake.admits() or is_late:
             return
         self._strays += 1

@@ -9,6 +9,7 @@ import anyio
 
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.answer_stream import AnswerStream
 from mcpvisor.supervisor.transports.dial import DialFailed
@@ -104,6 +105,7 @@ class HttpWire(PostingWire):
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
         on_ack: AckSink | None = None,
+        call: OpenCall | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
@@ -117,6 +119,7 @@ class HttpWire(PostingWire):
                 on_progress=on_progress,
                 on_log=on_log,
                 on_ack=on_ack,
+                call=call,
                 headers=headers,
                 cancellable=cancellable,
             )

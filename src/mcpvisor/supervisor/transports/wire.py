@@ -17,6 +17,7 @@ from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRe
 from mcp.shared.exceptions import MCPError
 
 from mcpvisor.supervisor.errors import McpvisorError, Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.transports.exchange import (
     AckSink,
     Exchange,
@@ -82,9 +83,12 @@ class Wire(ABC):
     def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
         self._hooks = hooks
         self._exchange = Exchange(hooks, max_message=max_message)
+        self._exchange.on_withdrawn = self._withdrawn
         self._refused_requests = 0
         self._refused_at = float("-inf")
         self._answering = 0
+        self._questions: dict[str | int, anyio.CancelScope] = {}
+        """The requests of the server that are being answered, by its ids."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self.ended = anyio.Event()
         """Set once, when the wire carries nothing any more."""
@@ -107,18 +111,20 @@ class Wire(ABC):
         on_progress: ProgressSink | None = None,
         on_log: LogSink | None = None,
         on_ack: AckSink | None = None,
+        call: OpenCall | None = None,
         headers: Mapping[str, str] | None = None,
         cancellable: bool = True,
     ) -> JsonObject:
         """Send a request and wait for its result, for as long as the caller's scope lets it.
 
         `params` is not changed; where `on_progress` is given its `_meta.progressToken` is set to our own. `on_log` gets the log
-        messages that come within the answer, on a wire that knows; `on_ack` is for streams of notifications. When the caller
-        is cancelled, so is the request, unless `cancellable` is false. Raises RequestFailed.
+        messages that come within the answer, on a wire that knows; `on_ack` is for streams of notifications. `call` is the call
+        that it is sent for, to which questions of the server may belong. When the caller is cancelled, so is the request,
+        unless `cancellable` is false. Raises RequestFailed.
         """
         if self.end is not None:
             raise self._not_sent(self.end)
-        pending = self._exchange.open(method, on_progress, on_log, on_ack)
+        pending = self._exchange.open(method, on_progress, on_log, on_ack, call)
         message: JsonObject = {"jsonrpc": "2.0", "id": pending.id, "method": method}
         if on_progress is not None:
             meta = (params or {}).get("_meta")
@@ -127,7 +133,12 @@ class Wire(ABC):
             message["params"] = params
         try:
             return await self._carry(pending, message, headers or {})
+        except RequestFailed as failure:
+            if failure.outcome is Outcome.MAYBE_EXECUTED:
+                self._exchange.give_up(pending)
+            raise
         except anyio.get_cancelled_exc_class():
+            self._exchange.give_up(pending)
             if cancellable and not pending.done.is_set() and self._tasks is not None:
                 told = anyio.Event()
                 self._tasks.start_soon(self._tell_cancelled, pending, told)
@@ -263,7 +274,14 @@ class Wire(ABC):
                 self._refuse_request()
                 continue
             self._answering += 1
-            self._tasks.start_soon(self._answer, request)
+            scope = anyio.CancelScope()
+            self._questions[request.id] = scope
+            self._tasks.start_soon(self._answer, request, scope)
+
+    def _withdrawn(self, peer_id: object) -> None:
+        """The server does not want the answer to that request of its own any more."""
+        if isinstance(peer_id, str | int) and not isinstance(peer_id, bool) and peer_id in self._questions:
+            self._questions[peer_id].cancel()
 
     def _refuse_request(self) -> None:
         """Tell of requests that are too many: of the first, and then of how many there were, once a second at the most."""
@@ -275,15 +293,19 @@ class Wire(ABC):
             )
             self._refused_at, self._refused_requests = now, 0
 
-    async def _answer(self, request: PeerRequest) -> None:
+    async def _answer(self, request: PeerRequest, scope: anyio.CancelScope) -> None:
         message: JsonObject = {"jsonrpc": "2.0", "id": request.id}
         try:
-            message["result"] = await self._hooks.answer(request.method, request.params, request.call)
+            with scope:
+                message["result"] = await self._hooks.answer(request.method, request.params, request.origin)
         except PeerRefusal as refusal:
             message["error"] = {"code": refusal.code, "message": refusal.message}
         finally:
             self._answering -= 1
-        await self._send(message)
+            if self._questions.get(request.id) is scope:
+                del self._questions[request.id]
+        if len(message) > 2:  # else it was withdrawn, and wants no answer
+            await self._send(message)
 
     @staticmethod
     def _not_sent(end: WireEnd) -> RequestFailed:
