@@ -205,6 +205,7 @@ class Daemon:
             observer=self._recorder,
             keeper=self._keeper.store,
             applied=self._applied,
+            desk=self._desk,
         )
         await parts.enter_async_context(gateway)
         addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}

@@ -12,11 +12,13 @@ import anyio
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.keeper import SessionKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits, GatewaySettings
+from mcpvisor.daemon.questions.contract import QuestionDesk
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import CatalogChanged, CatalogKind, ServerAdded, ServerNotified, ServerRemoved
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
@@ -36,6 +38,7 @@ class Call:
     on_log: Callable[[JsonObject], None] | None
     client_capabilities: JsonObject | None
     log_level: str | None
+    on_question: QuestionSink | None
 
 
 Answer = Callable[[Call], Awaitable[JsonObject]]
@@ -79,8 +82,9 @@ class PuppetConnection:
         on_log: Callable[[JsonObject], None] | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        on_question: QuestionSink | None = None,
     ) -> JsonObject:
-        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level)
+        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level, on_question)
         self.calls.append(call)
         self.called.set()
         try:
@@ -187,6 +191,7 @@ def gateway(
     limits: GatewayLimits | None = None,
     keeper: SessionKeeper | None = None,
     applied: anyio.Event | None = None,
+    desk: QuestionDesk | None = None,
     **settings: Any,
 ) -> Gateway:
     """A gateway on a free port, open unless the test says otherwise."""
@@ -201,6 +206,7 @@ def gateway(
         observer=observer,
         keeper=keeper,
         applied=applied,
+        desk=desk,
     )
 
 

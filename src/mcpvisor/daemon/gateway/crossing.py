@@ -19,10 +19,10 @@ The W3C Trace Context identifies a request and nothing else. `baggage` and vendo
 did not address them; a progress token is replaced by ours, and the log level goes to servers that have one per request.
 """
 
-CAPABILITIES_TO_SERVER: Final[frozenset[str]] = frozenset()
-"""The capabilities of a client on which servers may build.
+CAPABILITIES_TO_SERVER: Final = frozenset({"elicitation", "sampling", "roots"})
+"""The capabilities of a client on which servers may build: their questions reach it.
 
-Empty: elicitation, sampling and roots would make a server ask questions, and no question is passed on yet.
+Of sampling and roots the supervisor leaves what the server's entry allows. Extensions, experiments and tasks do not cross.
 """
 
 _OF_ONE_CALL: Final = frozenset({"_meta", "task", "inputResponses", "requestState"})
@@ -46,15 +46,26 @@ def params_to_server(params: Mapping[str, Any], **replaced: Any) -> JsonObject:
     return sent
 
 
-def capabilities_to_server(declared: Mapping[str, Any] | None) -> JsonObject | None:
-    """The client's capabilities as far as they hold through the gateway; None where it declared none."""
+def capabilities_to_server(declared: Mapping[str, Any] | None, *, has_answerer: bool = False) -> JsonObject | None:
+    """The client's capabilities as far as they hold through the gateway; None where it declared none.
+
+    Where somebody else answers what the client cannot be asked, the server may ask in every mode.
+    """
+    if has_answerer:
+        declared = {**(declared or {}), "elicitation": {"form": {}, "url": {}}}
     if declared is None:
         return None
-    return {key: value for key, value in declared.items() if key in CAPABILITIES_TO_SERVER}
+    held = {key: value for key, value in declared.items() if key in CAPABILITIES_TO_SERVER and value is not None}
+    return {**held, "roots": {}} if "roots" in held else held  # that they change is told to nobody
 
 
 def result_to_client(method: str, result: JsonObject, *, modern: bool, from_modern: bool) -> JsonObject:
-    """A server's result in the client's era; everything that no era defines is left as it is."""
+    """A server's result in the client's era; everything that no era defines is left as it is.
+
+    What the client has to answer first is no result yet: it is in the client's words already.
+    """
+    if result.get("resultType") == "input_required" and modern:
+        return result
     if not modern:
         if from_modern:
             return {key: value for key, value in result.items() if key not in _MODERN_FIELDS}

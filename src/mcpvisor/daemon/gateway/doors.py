@@ -10,6 +10,7 @@ import anyio
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
 
@@ -44,6 +45,7 @@ class ServerDoor(Protocol):
         on_log: Callable[[JsonObject], None] | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        on_question: QuestionSink | None = None,
     ) -> JsonObject: ...
 
 

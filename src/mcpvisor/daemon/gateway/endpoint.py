@@ -14,10 +14,10 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import Lists
 from mcpvisor.daemon.gateway.observer import GatewayObserver
+from mcpvisor.daemon.gateway.questions.passage import Passage
 from mcpvisor.daemon.gateway.relay import Relay
 from mcpvisor.daemon.gateway.sdk_server import Context, serve_modern
 from mcpvisor.daemon.gateway.streams import Streams
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.watch_requests import WatchRequests
 from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.supervisor.errors import UnknownServer
@@ -57,7 +57,7 @@ class Endpoint(Server[Any]):
         version: str,
         doors: ServerDoors,
         catalogs: Catalogs,
-        taps: LogTaps,
+        passage: Passage,
         observer: GatewayObserver,
         first_list_wait: float,
         watching: Watching,
@@ -69,7 +69,7 @@ class Endpoint(Server[Any]):
         self._catalogs = catalogs
         lists = Lists(doors, catalogs, view, first_list_wait)
         watches = WatchRequests(view, catalogs, watching, streams)
-        self.middleware = [Relay(doors, catalogs, view, lists, taps, observer, watches)]
+        self.middleware = [Relay(doors, catalogs, view, lists, passage, observer, watches)]
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
 
     async def serve_modern(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,6 +12,7 @@ from mcpvisor.daemon.gateway.backlog import MAX_MESSAGE, size_of
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.endpoint import CHANGES
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
+from mcpvisor.daemon.gateway.questions.completions import COMPLETE_METHOD, Completions
 from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.streams import Streams
 from mcpvisor.daemon.gateway.taps import LogTaps
@@ -40,13 +41,22 @@ _CATALOG_EVENTS: Final = (CatalogChanged, ServerAdded, ServerRemoved, ServerUpda
 class Notices:
     """Reads the event stream for the clients of all endpoints."""
 
-    def __init__(self, bus: EventBus, catalogs: Catalogs, streams: Streams, sessions: Sessions, taps: LogTaps) -> None:
+    def __init__(
+        self,
+        bus: EventBus,
+        catalogs: Catalogs,
+        streams: Streams,
+        sessions: Sessions,
+        taps: LogTaps,
+        completions: Completions,
+    ) -> None:
         self._bus = bus
         self._subscription = bus.subscribe(QUEUE)
         self._catalogs = catalogs
         self._streams = streams
         self._sessions = sessions
         self._taps = taps
+        self._completions = completions
         self._stirred = anyio.Event()
 
     async def run(self, server_removed: Callable[[str], Any]) -> None:
@@ -76,6 +86,8 @@ class Notices:
 
     def _tap(self, event: Event) -> None:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
+        if isinstance(event, ServerNotified) and event.method == COMPLETE_METHOD:
+            self._completions.tell(event.server, event.params)
         if self._taps and _is_log_for_all(event):
             self._taps.deliver(event.server, named(event.server, event.params))
 

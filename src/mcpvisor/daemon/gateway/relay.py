@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from pydantic import ValidationError
 
-from mcpvisor.daemon.gateway.asking import ask
+from mcpvisor.daemon.gateway.asking import Asked
 from mcpvisor.daemon.gateway.caller import Caller, caller_of
 from mcpvisor.daemon.gateway.catalog import Listed, shows
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
@@ -30,8 +30,9 @@ from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import LISTS, Lists
 from mcpvisor.daemon.gateway.names import SEPARATOR
 from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
+from mcpvisor.daemon.gateway.questions.passage import Passage
+from mcpvisor.daemon.gateway.questions.rounds import INPUT_REQUIRED, METHODS
 from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.templates import MAX_URI
 from mcpvisor.daemon.gateway.watch_requests import WatchRequests
 from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
@@ -55,7 +56,7 @@ class Relay:
         catalogs: Catalogs,
         view: View,
         lists: Lists,
-        taps: LogTaps,
+        passage: Passage,
         observer: GatewayObserver,
         watches: WatchRequests,
     ) -> None:
@@ -63,7 +64,7 @@ class Relay:
         self._catalogs = catalogs
         self._view = view
         self._lists = lists
-        self._taps = taps
+        self._passage = passage
         self._observer = observer
         self._watches = watches
         self._answers: dict[str, Answer] = {
@@ -206,14 +207,16 @@ class Relay:
         """The server's result in the client's era. Raises MCPError with what became of the request."""
         try:
             door = self._doors.connection(server)
-            result = await ask(door, server, ctx, params, _caller(ctx), self._taps)
+            asked = Asked(ctx=ctx, caller=_caller(ctx), view=self._view, server=server, door=door, params=params)
+            result = await self._passage.answer(asked)
             from_modern = door.era == "modern"
+            known = {"complete", INPUT_REQUIRED} if is_modern(ctx) and ctx.method in METHODS else {"complete"}
             result_type = result.get("resultType")
-            if isinstance(result_type, str) and result_type != "complete":  # in whatever era the server claims to be
+            if isinstance(result_type, str) and result_type not in known:  # in whatever era the server claims to be
                 raise RequestFailed(
                     Outcome.PEER_ERROR,
-                    "input_required",
-                    "the server asks a question of its own, which is not passed on",
+                    "result_type",
+                    "the server answers with something that is no result, and is not passed on",
                     code=_INTERNAL_ERROR,
                 )
         except UnknownServer as error:

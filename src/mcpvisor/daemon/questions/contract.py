@@ -114,3 +114,7 @@ class QuestionDesk(Protocol):
     def sink(self, client: ClientDoor | None = None) -> QuestionSink:
         """The same for one client, as the supervisor takes it."""
         ...
+
+    def has_handler(self, server: str, tool: str | None) -> bool:
+        """Whether a handler answers elicitations of such a call where its client cannot be asked."""
+        ...

@@ -87,6 +87,10 @@ class Desk:
         """`ask` for one client, or for none, as the supervisor takes it."""
         return partial(self.ask, client=client)
 
+    def has_handler(self, server: str, tool: str | None) -> bool:
+        """Whether a handler answers elicitations of such a call where its client cannot be asked."""
+        return self._handler_for(HandlerQuestion(id="", server=server, mode="form", message="", tool=tool)) is not None
+
     async def ask(self, question: Question, client: ClientDoor | None = None) -> JsonObject:
         """The raw result for the server; whatever befalls whoever is asked is a decline. Raises PeerRefusal.
 
