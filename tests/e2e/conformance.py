@@ -6,9 +6,13 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CLIENT = f"{sys.executable} {Path(__file__).with_name('conformance_client.py')}"
 
 Score = dict[str, Counter[str]]
 """For each scenario how often its checks came to which status: `SUCCESS`, `FAILURE`, `WARNING` and `SKIPPED`."""
@@ -50,14 +54,15 @@ class Conformance:
         """Run a suite against a server; its exit code is not looked at, since its files say more."""
         return self._run(suite.package, ("server", "--url", url, *suite.arguments), folder)
 
-    def of_client(self, package: str, scenario: str, command: str, folder: Path) -> Run:
-        """Run one scenario against a client, which `command` starts with the URL behind it."""
-        return self._run(package, ("client", "--command", command, "--scenario", scenario), folder)
+    def of_client(self, package: str, scenario: str, folder: Path) -> Run:
+        """Run one scenario against our client."""
+        return self._run(package, ("client", "--command", CLIENT, "--scenario", scenario), folder)
 
     def _run(self, package: str, arguments: tuple[str, ...], folder: Path) -> Run:
         program = self._modules / package / "dist" / "index.js"
         command = [self._modules / ".bin" / "node", program, *arguments, "-o", folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "NO_COLOR": "1"})
+        environ = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
         results = read(folder)
         assert results.score, f"{done.stdout}\n{done.stderr}"
         return results

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.e2e.conformance import SUITES, Conformance
+from tests.e2e.conformance_client import DOES
 from tests.e2e.running import RunningDaemon, entry
 from tests.supervisor.transports.http_rig import Puppet
 from tests.supervisor.transports.http_rig import puppet as http_puppet
@@ -46,3 +47,12 @@ def test_a_server_scores_the_same_through_the_gateway(alone, behind, node_server
     print(*through.remarks, sep="\n")
     assert 0 == sum(counts["FAILURE"] for counts in by_itself.score.values())
     assert by_itself.score == through.score
+
+
+@pytest.mark.parametrize("scenario", DOES)
+def test_a_daemon_is_a_client_as_the_suites_want_it(node_servers, tmp_path, scenario):
+    """In front of the suites' own servers the daemon and `mcpvisor call` do all that a client must."""
+    run = Conformance(node_servers).of_client("conformance-0.2", scenario, tmp_path)
+
+    assert () == run.remarks
+    assert 0 < sum(counts["SUCCESS"] for counts in run.score.values())
