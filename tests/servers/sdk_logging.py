@@ -5,9 +5,11 @@ Usage: sdk_logging.py [http]     stdio, or Streamable HTTP on a free port, whose
 Tools: work {"text"}  logs the text at debug, info and error within the call; a session of the older era gets what its own
                       `logging/setLevel` admits (warning before that), a request of the newer era what its `_meta` asks for
        state          {"asked": every level of a logging/setLevel so far, "per_request": the levels in the `_meta` of work}
-       aside {"text"} logs the text at error outside of any call, where the transport has a way for that
+       aside {"text"} logs the text at error on the server's own stream, within the call as far as the server knows
+       later {"text"} does so 1.5 s after that call
 """
 
+import asyncio
 import json
 import socket
 import sys
@@ -22,12 +24,19 @@ from mcp.server.stdio import stdio_server
 warnings.simplefilter("ignore")  # the SDK calls logging deprecated since the newer era
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-ASKED, PER_REQUEST = [], []
+ASKED, PER_REQUEST, LATER = [], [], set()
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
+async def log_later(session, text):
+    await anyio.sleep(1.5)
+    await session.send_log_message("error", text)
+
+
 async def list_tools(ctx, params):
-    return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=SCHEMA) for name in ("work", "state", "aside")])
+    return types.ListToolsResult(
+        tools=[types.Tool(name=name, input_schema=SCHEMA) for name in ("work", "state", "aside", "later")]
+    )
 
 
 async def set_level(ctx, params):
@@ -46,6 +55,8 @@ async def call_tool(ctx, params):
                 await ctx.session.send_log_message(level, f"{text} {level}", related_request_id=ctx.request_id)
     elif params.name == "aside":
         await ctx.session.send_log_message("error", text)
+    elif params.name == "later":
+        LATER.add(asyncio.create_task(log_later(ctx.session, text)))
     else:
         text = json.dumps({"asked": ASKED, "per_request": PER_REQUEST})
     return types.CallToolResult(content=[types.TextContent(text=text)])

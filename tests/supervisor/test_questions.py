@@ -390,6 +390,81 @@ class TestTime:
         assert (after - began, clock.scope.deadline - began) == (pytest.approx(150.0), pytest.approx(175.0))
 
 
+class TestSilence:
+    async def test_a_server_that_waits_for_an_answer_is_not_probed(self) -> None:
+        """It may well be able to read nothing else before that; as soon as it has its answer it is probed like any other."""
+        server, mine = MemoryServer(), Seen(seconds=600)
+        server.handlers["tools/call"] = asking(server)
+        async with asked_by(server) as supervisor:
+            server.log.clear()
+            await call(supervisor, on_question=mine)
+            during = server.log.count("ping")
+            await anyio.sleep(SPEC.probe.interval + 1)
+            missed = told(supervisor, events.ProbeMissed)
+
+        assert (during, server.log.count("ping"), missed) == (0, 1, [])
+
+    async def test_a_call_that_hears_nothing_after_its_answer(self) -> None:
+        """Is silent from then on, and has its session probed five seconds later."""
+        server, mine = MemoryServer(), Seen(seconds=600)
+
+        async def handle(_: dict[str, Any]) -> dict[str, Any]:
+            await server.ask(ELICITATION, ASK)
+            server.log.clear()
+            await anyio.sleep(6)
+            return {"content": []}
+
+        server.handlers["tools/call"] = handle
+        async with asked_by(server) as supervisor:
+            await call(supervisor, on_question=mine)
+
+        assert server.log.count("ping") == 1
+
+
+LOG = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+
+
+class TestLogs:
+    """What a server logs where the wire does not say for which call it does."""
+
+    @staticmethod
+    async def logged(*principals: Principal) -> tuple[list[int], list[tuple[bool, bool]]]:
+        """How many messages each of the calls had, and what is told of the message to everybody else."""
+        server, notified = MemoryServer(), list[tuple[bool, bool]]()
+        server.silent = {"tools/call"}
+        had: list[list[Any]] = [[] for _ in principals]
+        async with asked_by(server) as supervisor, anyio.create_task_group() as tasks:
+
+            def take(event: events.Event) -> None:
+                if isinstance(event, events.ServerNotified):
+                    notified.append((event.to_caller, event.private))
+
+            supervisor.bus.attach(take)
+            for principal, sink in zip(principals, had, strict=True):
+                tasks.start_soon(lambda p=principal, s=sink: call(supervisor, p, on_log=s.append))
+                await anyio.wait_all_tasks_blocked()
+            server.say(LOG)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        return [len(messages) for messages in had], notified
+
+    async def test_one_call(self) -> None:
+        """It is for the one client whose call is open, and nobody else's."""
+        assert await self.logged(ANN) == ([1], [(True, False)])
+
+    async def test_calls_of_one_client(self) -> None:
+        """It has the message once."""
+        assert await self.logged(ANN, ANN) == ([0, 1], [(True, False)])
+
+    async def test_calls_of_several_clients(self) -> None:
+        """It is for the operator alone."""
+        assert await self.logged(ANN, BOB) == ([0, 0], [(False, True)])
+
+    async def test_no_call(self) -> None:
+        """It belongs to nobody in particular."""
+        assert await self.logged() == ([], [(False, False)])
+
+
 class TestReplay:
     async def test_what_was_answered_is_not_sent_again(self) -> None:
         """A read would be, but its server has asked and acted on the answer."""

@@ -137,7 +137,7 @@ class Connection:
         `deadline` is in seconds from now and bounds everything, waiting included, and no progress extends it; without it the
         spec's `call_timeout` runs from the last sign of life. `call_max` bounds either. Cancelling the caller cancels the
         request. `log_level` is sent to servers of the newer era, which log to nobody who does not ask; `on_log` gets the log
-        messages that came within the answer, where the wire can tell. `on_question` answers what the server asks for the sake
+        messages that belong to the call, see `LogSink`. `on_question` answers what the server asks for the sake
         of this call, and is cancelled with it; without it the supervisor's own does. While a question is open no time passes
         for the call, by whatever limit: how long people may think is the answerer's to bound. Raises RequestFailed.
         """

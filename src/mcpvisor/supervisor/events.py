@@ -246,12 +246,14 @@ class AccessDenied(ServerEvent):
 class ServerNotified(ServerEvent):
     """The server sent a notification that is nobody's answer: resource updates, list changes, log messages.
 
-    `params` are as the server sent them. `to_caller`: it came within the answer to a request, and who made that has it.
+    `params` are as the server sent them. `to_caller`: it belongs to a request, and who made that has it. `private`: it belongs
+    to one that did not want it, or to one of several clients, and nobody knows which: it is for the operator alone.
     """
 
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     to_caller: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

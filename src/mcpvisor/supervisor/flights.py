@@ -19,6 +19,8 @@ class Flights:
         """When each began, the oldest first."""
         self._unheard: dict[int, float] = {}
         """When each of those nobody has asked about was heard of last, the longest silent first."""
+        self._asking: set[int] = set()
+        """Those that wait for the answer to a question of the server; from them nothing is to be heard."""
         self._numbers = itertools.count()
         self._idle = anyio.Event()
         self._first = anyio.Event()
@@ -37,11 +39,27 @@ class Flights:
         """Something came for it."""
         if number in self._began:
             self._unheard.pop(number, None)
-            self._unheard[number] = anyio.current_time()
+            if number not in self._asking:
+                self._unheard[number] = anyio.current_time()
+                self._first.set()
+
+    def asking(self, number: int, *, open_: bool) -> None:
+        """Whether the server waits for an answer of ours before it goes on with it."""
+        if open_:
+            self._asking.add(number)
+        else:
+            self._asking.discard(number)
+        self.heard(number)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the server waits for an answer of ours for the sake of one of them."""
+        return bool(self._asking)
 
     def end(self, number: int) -> None:
         """It is over."""
         del self._began[number]
+        self._asking.discard(number)
         self._unheard.pop(number, None)
         if not self._began:
             self._idle.set()

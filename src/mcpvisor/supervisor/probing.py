@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -76,6 +77,7 @@ class Prober:
         """When the first probe of a row of misses was sent."""
         self._due = anyio.current_time() + policy.interval
         self._hastened = anyio.Event()
+        self._held = False
         self._running: anyio.Event | None = None
         self._failure: RequestFailed | None = None
         self._latency = Latency()
@@ -93,13 +95,20 @@ class Prober:
             self._due = at
             self._hastened.set()
 
+    def hold(self, *, held: bool) -> None:
+        """Whether regular probes are to wait: the server waits for us itself. A session in doubt is asked all the same."""
+        if self._held and not held:
+            self._due = anyio.current_time() + self.policy.interval
+            self._hastened.set()
+        self._held = held
+
     async def run(self) -> None:
         """Probe for as long as the caller's scope lasts."""
         while True:
             self._hastened = anyio.Event()
-            with anyio.move_on_at(self._due):
+            with anyio.move_on_at(math.inf if self._held else self._due):
                 await self._hastened.wait()
-            if anyio.current_time() >= self._due:
+            if anyio.current_time() >= self._due and not self._held:
                 await self.check()
 
     async def check(self) -> RequestFailed | None:

@@ -178,7 +178,7 @@ class Reporter:
 
     # Of the wire
 
-    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False) -> None:
+    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False, private: bool = False) -> None:
         """See `WireHooks`."""
         self._observer.notification_received(self.server, method)
         if method == RESOURCE_UPDATED:
@@ -191,6 +191,7 @@ class Reporter:
                     method=self._clean(method, EXCERPT),
                     params=self.mask.value(params),
                     to_caller=to_caller,
+                    private=private,
                 )
             )
 

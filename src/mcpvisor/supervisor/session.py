@@ -186,14 +186,15 @@ class Session:
             if self._wire.suspect:
                 await self._prober.reassure()
             stamped, headers = self._stamp(method, params, client_capabilities, log_level)
-            result = await self._wire.request(
-                method,
-                stamped,
-                on_progress=None if on_progress is None else partial(heard, on_progress),
-                on_log=None if on_log is None else partial(heard, on_log),
-                call=call,
-                headers=headers,
-            )
+            with call.watched(lambda: self._asking(number, call)):
+                result = await self._wire.request(
+                    method,
+                    stamped,
+                    on_progress=None if on_progress is None else partial(heard, on_progress),
+                    on_log=None if on_log is None else partial(heard, on_log),
+                    call=call,
+                    headers=headers,
+                )
         except RequestFailed as failure:
             self.has_served = self.has_served or failure.outcome is Outcome.PEER_ERROR
             if failure.cause == "auth" and failure.data and failure.data.get("http_status") == 403:
@@ -208,10 +209,16 @@ class Session:
             return result
         finally:
             self._flights.end(number)
+            self._prober.hold(held=self._flights.is_asking)
 
     def _heard(self, number: int, sink: ProgressSink, params: JsonObject) -> None:
         self._flights.heard(number)
         sink(params)
+
+    def _asking(self, number: int, call: OpenCall) -> None:
+        """A server that waits for an answer is not silent, and need not answer probes before it has it."""
+        self._flights.asking(number, open_=call.questions > 0)
+        self._prober.hold(held=self._flights.is_asking)
 
     async def _listen(self, params: JsonObject, on_ack: AckSink) -> JsonObject:
         """Our own stream of notifications."""

@@ -14,6 +14,10 @@ Text = str | Secret
 """A string of an entry, secret where a variable or a credential went into it."""
 
 
+ALLOWABLE: Final = ("sampling", "roots")
+"""What servers may ask of clients where their entry allows it: to run their model, and which folders they work in."""
+
+
 class Era(StrEnum):
     """Which of the protocol's two eras to speak: `auto` asks the server."""
 
@@ -178,7 +182,7 @@ class ServerSpec:
     subscriptions: tuple[WantedResource, ...] = ()
     tools: ToolView = ToolView()
     allow: tuple[str, ...] = ()
-    """What the server may ask of its clients beside elicitation: `sampling`, `roots`."""
+    """What the server may ask of clients beside elicitation; words of `ALLOWABLE`."""
     origin: str = field(default="", compare=False)
     """Where the entry is written, as `file:line`; no part of the goal itself."""
     shown_name: str = field(default="", compare=False)

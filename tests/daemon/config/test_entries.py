@@ -60,6 +60,7 @@ probe = { interval = "10s", timeout = "1s", failures = 2, slow = "500ms" }
 trust_hints = true
 replay_on_session_loss = true
 tools = { allow = ["get_*"], deny = ["get_secret"] }
+allow = ["roots", "sampling"]
 [servers.all_keys.restart]
 policy = "on-failure"
 delay = "2s"
@@ -123,6 +124,7 @@ def test_every_key_of_a_stdio_server(load_text: Load, etc: Path) -> None:
         trust_hints=True,
         replay_on_session_loss=True,
         tools=ToolView(allow=("get_*",), deny=("get_secret",)),
+        allow=("sampling", "roots"),
     )
     assert ((), expected) == (loaded.problems, loaded.specs["all_keys"])
     assert f"{etc}/mcpvisor.toml:2" == loaded.specs["all_keys"].origin

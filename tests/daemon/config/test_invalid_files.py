@@ -12,6 +12,11 @@ from mcpvisor.daemon.config.load import load
 FILES = Path(__file__).parent / "testdata/invalid"
 
 EXPECTED = {
+    "allow.toml": (
+        "3",
+        "servers.a.allow[1]",
+        '"everything": not a word that is known here; expected a list of "sampling", "roots"',
+    ),
     "api-key-ours.toml": ("3", "servers.a.auth.header", "is set by the daemon itself"),
     "api-key-place.toml": (
         "3",

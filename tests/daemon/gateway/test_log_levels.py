@@ -189,14 +189,40 @@ async def test_a_client_that_asked_for_no_log_gets_none(http_url: str, tmp_path:
 
 
 async def test_what_belongs_to_no_call_reaches_all_sessions(target: Any, tmp_path: Path):
-    """A message on the server's own stream, or on stdio where nobody can tell, reaches every session that admits it."""
+    """A message that comes while no client calls reaches every session that admits it."""
     async with (
         way(target, Era.LEGACY, tmp_path) as to,
         to.client(LEGACY) as one,
         to.client(LEGACY, "critical") as other,
         to.client(LEGACY, "error") as third,
     ):
-        await one.client.call_tool("puppet__aside", {"text": "for all"})
+        await one.client.call_tool("puppet__later", {"text": "for all"})
         await until(lambda: bool(one.texts and third.texts))
 
     assert ([("error", "puppet", "for all")], [], ["for all"]) == (one.lines, other.texts, third.texts)
+
+
+async def test_what_the_wire_cannot_place_is_for_the_one_who_calls(servers: Path, tmp_path: Path):
+    """On stdio a message reaches the one client whose call is open, and no other."""
+    launch = StdioLaunch(command=sys.executable, args=(str(servers / "sdk_logging.py"),))
+    async with way(launch, Era.LEGACY, tmp_path) as to, to.client(LEGACY) as one, to.client(LEGACY) as other:
+        await one.client.call_tool("puppet__aside", {"text": "mine"})
+        await until(lambda: bool(one.texts))
+        await other.client.call_tool("puppet__aside", {"text": "other"})
+        await until(lambda: bool(other.texts))
+
+    assert (["mine"], ["other"]) == (one.texts, other.texts)
+
+
+async def test_what_a_call_logs_beside_its_answer_reaches_no_other_client(http_url: str, tmp_path: Path):
+    """A message on the server's own stream may overtake the answer to its call, or come behind it: it is nobody else's."""
+    async with (
+        way(HttpTarget(url=http_url), Era.LEGACY, tmp_path) as to,
+        to.client(LEGACY) as one,
+        to.client(LEGACY) as other,
+    ):
+        await one.client.call_tool("puppet__aside", {"text": "mine"})
+        await one.work("done")
+        await until(lambda: "done error" in one.texts)
+
+    assert [] == other.texts

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
+from mcpvisor.supervisor.open_calls import Origin
 from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.process.sweep import find_marked
@@ -42,7 +43,7 @@ class Told:
     stderr_dropped: int = 0
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False) -> None:
+    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False, private: bool = False) -> None:
         self.notifications.append((method, params))
         self.changed.set()
 
@@ -52,7 +53,7 @@ class Told:
     def refused(self, reason: str, detail: str) -> None:
         self.refusals.append((reason, detail))
 
-    async def answer(self, method: str, params: dict[str, Any], call: int | None) -> dict[str, Any]:
+    async def answer(self, method: str, params: dict[str, Any], origin: Origin) -> dict[str, Any]:
         if method == "ping":
             return {}
         raise PeerRefusal(-32601, f"not supported: {method}")

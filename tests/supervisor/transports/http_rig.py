@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 
 from mcpvisor.supervisor.auth.kinds import Bearer
+from mcpvisor.supervisor.open_calls import Origin
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 from mcpvisor.supervisor.transports.http import HttpWire
@@ -34,13 +35,13 @@ class Heard:
     notifications: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     noises: list[bytes] = field(default_factory=list)
     refusals: list[tuple[str, str]] = field(default_factory=list)
-    asked: list[tuple[str, int | None]] = field(default_factory=list)
+    asked: list[tuple[str, Origin]] = field(default_factory=list)
 
-    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False) -> None:
+    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False, private: bool = False) -> None:
         self.notifications.append((method, params))
 
-    async def answer(self, method: str, params: dict[str, Any], call: int | None) -> dict[str, Any]:
-        self.asked.append((method, call))
+    async def answer(self, method: str, params: dict[str, Any], origin: Origin) -> dict[str, Any]:
+        self.asked.append((method, origin))
         if method != "roots/list":
             raise PeerRefusal(-32601, "not offered")
         return {"roots": []}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcpvisor.supervisor.errors import Outcome
+from mcpvisor.supervisor.open_calls import Origin
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, MAX_DEPTH, encode
 from mcpvisor.supervisor.transports.exchange import SUBSCRIPTION_ID, Exchange
 
@@ -19,10 +20,10 @@ class Hooks:
         self.told: list[tuple[str, bool]] = []
         self.refusals: list[tuple[str, str]] = []
 
-    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False) -> None:
+    def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False, private: bool = False) -> None:
         self.told.append((method, to_caller))
 
-    async def answer(self, method: str, params: dict[str, Any], call: int | None) -> dict[str, Any]:
+    async def answer(self, method: str, params: dict[str, Any], origin: Origin) -> dict[str, Any]:
         return {}
 
     def noise(self, excerpt: bytes) -> None: ...

@@ -35,6 +35,9 @@ from tests.supervisor.transports.http_rig import (
 )
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.open_calls import CallClock, OpenCall, Origin
+from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import Belongs
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import HttpTransport, TlsTrust
 from mcpvisor.supervisor.transports.http import HttpWire
@@ -236,11 +239,16 @@ async def test_answers_in_event_streams() -> None:
     heard, steps = Heard(), list[int]()
     async with raw_server(mcp(answer)) as url, session(url, heard) as wire:
         with anyio.fail_after(5):
-            got = await wire.request("tools/call", {"name": "x"}, on_progress=lambda params: steps.append(params["progress"]))
+            call = OpenCall("tools/call", Principal("me"), tool="x", sink=None, clock=CallClock(5.0, 5.0))
+            other = OpenCall("tools/call", Principal("you"), tool="y", sink=None, clock=CallClock(5.0, 5.0))
+            wire._exchange.open("tools/call", call=other)
+            got = await wire.request(
+                "tools/call", {"name": "x"}, on_progress=lambda params: steps.append(params["progress"]), call=call
+            )
     assert "ok" == got["content"][0]["text"]
     assert ([1, 2], [("notifications/message", {"data": "log"})]) == (steps, heard.notifications)
     assert [{"jsonrpc": "2.0", "id": "q1", "result": {"roots": []}}] == answers
-    assert [("roots/list", 2)] == heard.asked
+    assert [("roots/list", Origin(Belongs.CALL, call, (call,)))] == heard.asked
 
 
 async def test_answer_for_another_request() -> None:

@@ -193,6 +193,19 @@ class TableReader:
 
         return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words))
 
+    def words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the known words that a list holds, in the order in which they are known; empty when absent."""
+        expected = "a list of " + ", ".join(f'"{word}"' for word in known)
+        found: set[str] = set()
+        for item in self.elements(key):
+            text = self.text_of(item)
+            word = text.reveal() if isinstance(text, Secret) else text
+            if word in known:
+                found.add(word)
+            elif word is not None:
+                self._scope.problem(item, f"{_cut(word)}: not a word that is known here", expected=expected)
+        return tuple(word for word in known if word in found)
+
     def table(self, key: str) -> TableReader | None:
         """A reader of a table within; None when absent."""
         item = self.item(key)

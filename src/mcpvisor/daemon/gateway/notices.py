@@ -122,5 +122,5 @@ class Notices:
 
 
 def _is_log_for_all(event: Event) -> TypeGuard[ServerNotified]:
-    """Whether it is a log message of which nobody knows to whose request it belongs."""
-    return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not event.to_caller
+    """Whether it is a log message that belongs to no client's request."""
+    return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not (event.to_caller or event.private)

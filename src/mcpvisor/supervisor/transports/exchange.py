@@ -6,7 +6,8 @@ Nothing here does I/O: a wire feeds received bytes in, and sends what it is told
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -23,7 +24,10 @@ ProgressSink = Callable[[JsonObject], None]
 """Takes the params of each `notifications/progress` of one request, in order, at once."""
 
 LogSink = Callable[[JsonObject], None]
-"""Takes the params of each `notifications/message` within the answer to one request, in order, at once."""
+"""Takes the params of each `notifications/message` that belongs to one request, in order, at once.
+
+Those that came within its answer do; where the wire does not say it, those that came while calls of one client alone were open.
+"""
 
 AckSink = Callable[[JsonObject], None]
 """Takes the params of the `notifications/subscriptions/acknowledged` of one stream of notifications, at once."""
@@ -46,8 +50,12 @@ _BEGIN: Final = 60
 class WireHooks(Protocol):
     """What a wire tells the generation that owns it. All but `answer` are called on the receive path and must be quick."""
 
-    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False) -> None:
-        """A notification that is no progress; `to_caller` where the pending request that it came within has taken it."""
+    def notified(self, method: str, params: JsonObject, *, to_caller: bool = False, private: bool = False) -> None:
+        """A notification that is no progress.
+
+        `to_caller` where the pending request that it belongs to has taken it, `private` where it has not, or where it may be of
+        several: no other client is to have it.
+        """
         ...
 
     def answer(self, method: str, params: JsonObject, origin: Origin) -> Awaitable[JsonObject]:
@@ -135,6 +143,10 @@ class Exchange:
         """Answers under ids that were never used."""
         self._given_up: dict[int, tuple[OpenCall, float]] = {}
         """Calls that nobody waits for any more and that the server may still be at, and until when that is thought of them."""
+        self.late = 0.0
+        """Seconds that what a server says of a call may be on its way by other streams once the answer is here."""
+        self._answered: deque[tuple[OpenCall, float]] = deque()
+        """Calls whose answers have come, and until when something of them may still be on its way."""
         self.on_withdrawn: Callable[[object], None] = lambda _: None
         """Takes the id of a request that the server withdraws, whatever it is."""
         self.intake = Intake(lambda detail: hooks.refused("rate", detail))
@@ -158,21 +170,26 @@ class Exchange:
 
     def close(self, pending: Pending) -> None:
         """Forget a request: what still comes for it is late and is dropped."""
-        self._pending.pop(pending.id, None)
+        if self._pending.pop(pending.id, None) is not None and pending.call is not None and self.late:
+            self._answered.append((pending.call, anyio.current_time() + self.late))
 
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for its answer, but the server may go on with it for a while, and ask something."""
         if pending.call is not None and not pending.done.is_set():
             self._given_up[pending.id] = pending.call, anyio.current_time() + GIVEN_UP
 
-    def origin(self, within: Pending | None) -> Origin:
-        """Where something comes from that came within the answer to `within`; None: the wire does not know."""
+    def origin(self, within: Pending | None, answered: Iterable[OpenCall] = ()) -> Origin:
+        """Where something comes from that came within the answer to `within`; None: the wire does not know.
+
+        `answered` are calls that it may belong to although they have their answers.
+        """
         if within is not None:
             return origin_within(within.call)
-        now = anyio.current_time()
-        self._given_up = {id_: one for id_, one in self._given_up.items() if one[1] > now}
+        if self._given_up:
+            now = anyio.current_time()
+            self._given_up = {number: one for number, one in self._given_up.items() if one[1] > now}
         open_calls = [one.call for one in self._pending.values() if one.call is not None]
-        return origin_among(open_calls, [call for call, _ in self._given_up.values()])
+        return origin_among(open_calls, [*(call for call, _ in self._given_up.values()), *answered])
 
     def fail_all(self, failure: Callable[[Pending], RequestFailed]) -> None:
         """End every pending request, each with a failure of its own."""
@@ -265,9 +282,8 @@ class Exchange:
         if "id" not in message:
             if method == "notifications/progress":
                 self._progress(params)
-            elif method == "notifications/message" and within is not None and within.on_log is not None:
-                within.on_log(params)
-                self._hooks.notified(method, params, to_caller=True)
+            elif method == "notifications/message":
+                self._logged(method, params, within)
             else:
                 if method == "notifications/cancelled":
                     self.on_withdrawn(params.get("requestId"))
@@ -279,6 +295,22 @@ class Exchange:
             self._hooks.refused("syntax", f"a request {method!r} of the server has no usable id")
             return None
         return PeerRequest(peer_id, method, params, self.origin(within))
+
+    def _logged(self, method: str, params: JsonObject, within: Pending | None) -> None:
+        """Hand a log message to the call that it belongs to, as far as that is known."""
+        while self._answered and self._answered[0][1] <= anyio.current_time():
+            self._answered.popleft()
+        origin = self.origin(within, [call for call, _ in self._answered])
+        owner = within
+        if owner is None and origin.call is not None:
+            owner = next((one for one in self._pending.values() if one.call is origin.call), None)
+        if owner is not None and owner.on_log is not None:
+            owner.on_log(params)
+            self._hooks.notified(method, params, to_caller=True)
+        elif origin.suspects or self._given_up or self._answered:
+            self._hooks.notified(method, params, private=True)
+        else:
+            self._hooks.notified(method, params)
 
     def _of_stream(self, method: str, params: JsonObject, within: Pending | None) -> None:
         """Take what concerns a stream of notifications itself: it is acknowledged, or the server has ended it."""

@@ -43,6 +43,9 @@ HTTP_OK: Final = 200
 _OF_NO_SESSION: Final = frozenset({"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 """Methods in whose answers no other session is spoken of than that with the server; all that a probe asks for is among them."""
 
+LATE_SECONDS: Final = 1.0
+"""How long what was sent on the push stream before an answer may come after it."""
+
 DELETE_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 1.0
 """How long a stream that has brought its answer may take to end, before its connection is closed instead of kept."""
@@ -62,6 +65,7 @@ class HttpWire(PostingWire):
     ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
         self._memory = memory or HttpMemory()
+        self._exchange.late = LATE_SECONDS
         self._session: str | None = None
         self._is_modern = False
         self._settled = anyio.Event()

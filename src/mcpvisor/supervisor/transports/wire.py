@@ -40,6 +40,9 @@ CANCEL_WAIT: Final = 0.1
 MAX_PEER_REQUESTS: Final = 32
 """Requests of the server that are answered at one time; more are refused."""
 
+MAX_REFUSING: Final = 64
+"""Refusals that are on their way at one time; a server that asks for more than these gets no answer at all."""
+
 REFUSALS_TOLD: Final = 1.0
 """Seconds between two reports of requests that were refused."""
 
@@ -48,6 +51,7 @@ LINGERING: Final = frozenset({"session_lost", "connect_failed", "auth"})
 
 REQUEST_TIMEOUT_CODE: Final = -32001
 METHOD_NOT_FOUND_CODE: Final = -32601
+INTERNAL_ERROR_CODE: Final = -32603
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class Wire(ABC):
         self._refused_requests = 0
         self._refused_at = float("-inf")
         self._answering = 0
+        self._refusing = 0
         self._questions: dict[str | int, anyio.CancelScope] = {}
         """The requests of the server that are being answered, by its ids."""
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -270,8 +275,10 @@ class Wire(ABC):
     def _received(self, data: bytes, within: Pending | None = None, *, unasked: bool = False) -> None:
         """Sort one JSON text, and answer the server's requests in it in tasks of their own; see `Exchange.receive`."""
         for request in self._exchange.receive(data, within, unasked=unasked):
-            if self._tasks is None or self._answering >= MAX_PEER_REQUESTS:
-                self._refuse_request()
+            if self._tasks is None:
+                continue
+            if self._answering >= MAX_PEER_REQUESTS:
+                self._refuse_request(request, self._tasks)
                 continue
             self._answering += 1
             scope = anyio.CancelScope()
@@ -283,8 +290,14 @@ class Wire(ABC):
         if isinstance(peer_id, str | int) and not isinstance(peer_id, bool) and peer_id in self._questions:
             self._questions[peer_id].cancel()
 
-    def _refuse_request(self) -> None:
-        """Tell of requests that are too many: of the first, and then of how many there were, once a second at the most."""
+    def _refuse_request(self, request: PeerRequest, tasks: anyio.abc.TaskGroup) -> None:
+        """Answer a request that is one too many with an error, as far as that is not too much itself.
+
+        Told of are the first, and then how many there were, once a second at the most.
+        """
+        if self._refusing < MAX_REFUSING:
+            self._refusing += 1
+            tasks.start_soon(self._refuse, request)
         self._refused_requests += 1
         now = anyio.current_time()
         if now - self._refused_at >= REFUSALS_TOLD:
@@ -292,6 +305,13 @@ class Wire(ABC):
                 "rate", f"more than {MAX_PEER_REQUESTS} requests of the server at one time: {self._refused_requests} refused"
             )
             self._refused_at, self._refused_requests = now, 0
+
+    async def _refuse(self, request: PeerRequest) -> None:
+        error = {"code": INTERNAL_ERROR_CODE, "message": f"more than {MAX_PEER_REQUESTS} requests at one time; ask again later"}
+        try:
+            await self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
+        finally:
+            self._refusing -= 1
 
     async def _answer(self, request: PeerRequest, scope: anyio.CancelScope) -> None:
         message: JsonObject = {"jsonrpc": "2.0", "id": request.id}
