@@ -25,7 +25,7 @@ def alone() -> Iterator[Puppet]:
 def behind(alone: Puppet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """The same server behind the gateway, once in each era."""
     folder = tmp_path_factory.mktemp("c")
-    entries = [entry(era, url=alone.url, era=era) for era in ("legacy", "modern")]
+    entries = [entry(era, url=alone.url, era=era, allow=["sampling", "roots"]) for era in ("legacy", "modern")]
     daemon = RunningDaemon(folder, "".join(entries))
     try:
         daemon.until_serving()

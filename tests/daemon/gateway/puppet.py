@@ -15,7 +15,7 @@ from mcpvisor.daemon.gateway.settings import GatewayLimits, GatewaySettings
 from mcpvisor.daemon.questions.contract import QuestionDesk
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.errors import UnknownServer
-from mcpvisor.supervisor.events import CatalogChanged, CatalogKind, ServerAdded, ServerNotified, ServerRemoved
+from mcpvisor.supervisor.events import CatalogChanged, CatalogKind, ServerAdded, ServerEvent, ServerNotified, ServerRemoved
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import QuestionSink
@@ -135,6 +135,9 @@ class PuppetSupervisor:
     def watched(self, name: str) -> dict[str, int]:
         """What is watched of a server, and how many hold each."""
         return {one.uri: len(one.holders) for one in self.subscriptions(name).statuses()}
+
+    def tell(self, event: ServerEvent) -> None:
+        self.bus.emit(event)
 
     def want_log_level(self, level: str | None) -> None:
         self.wanted_levels.append(level)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import anyio
 
 from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.events import ServerEvent
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import QuestionSink
@@ -72,5 +73,7 @@ class ServerDoors(Protocol):
     def connection(self, name: str) -> ServerDoor: ...
 
     def subscriptions(self, name: str) -> WantedResources: ...
+
+    def tell(self, event: ServerEvent) -> None: ...
 
     def want_log_level(self, level: str | None) -> None: ...

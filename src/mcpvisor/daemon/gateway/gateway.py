@@ -23,6 +23,7 @@ from mcpvisor.daemon.gateway.notices import Notices
 from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
 from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdmission
 from mcpvisor.daemon.gateway.questions.completions import Completions
+from mcpvisor.daemon.gateway.questions.handing_on import HandingOn
 from mcpvisor.daemon.gateway.questions.in_rounds import Means
 from mcpvisor.daemon.gateway.questions.keys import read_or_mint as read_keys
 from mcpvisor.daemon.gateway.questions.parked import ParkedCalls
@@ -77,12 +78,12 @@ class Gateway:
         self._applied = applied
         self._catalogs = Catalogs(doors)
         self._taps = LogTaps()
-        self._streams = Streams(settings.limits, self._observer)
-        self._watching = Watching(doors, self._catalogs, settings.limits, self._observer)
         self._desk = desk if desk is not None else self._own_desk()
         self._completions = Completions()
         self._passage: Passage | None = None
         self._parked: ParkedCalls | None = None
+        self._streams = Streams(settings.limits, self._observer)
+        self._watching = Watching(doors, self._catalogs, settings.limits, self._observer)
         self._endpoints: dict[View, Endpoint] = {}
         self._listeners: list[Listener] = []
         self._sessions: Sessions | None = None
@@ -168,7 +169,7 @@ class Gateway:
 
     def _own_desk(self) -> QuestionDesk:
         """One that knows clients alone."""
-        return Desk(DeskLimits(), tell=self._doors.bus.emit, handler_for=lambda _: None, allowed=self._allowed)
+        return Desk(DeskLimits(), tell=self._doors.tell, handler_for=lambda _: None, allowed=self._allowed)
 
     def _allowed(self, server: str) -> tuple[str, ...]:
         try:
@@ -179,7 +180,8 @@ class Gateway:
     def _questions(self, parked: ParkedCalls) -> Passage:
         """How servers' questions reach clients."""
         states = States(Seals(read_keys(self._settings.state_dir)), self._settings.limits.state_seconds)
-        return Passage(Means(desk=self._desk, states=states, parked=parked), self._completions, self._taps)
+        means = Means(desk=self._desk, states=states, parked=parked, handing=HandingOn(self._doors.tell))
+        return Passage(means, self._completions, self._taps)
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
         app = GatewayApp(self._endpoint, sessions, self._health, self._until_applied)

@@ -356,6 +356,29 @@ class TestOfANewerServer:
 
         assert second["result"]["sent"]["inputResponses"] == {"good": ACCEPT, "bad": {"action": "decline"}}
 
+    async def test_what_is_told_of_it(self, tmp_path: Path) -> None:
+        """What is handed on to the client and comes back is told of under one id, by names and without values."""
+        door = server(era="modern")
+        door.answer = of_newer_server(wants({"q": {"method": ELICITATION, "params": FORM}}))
+        supervisor = PuppetSupervisor(door)
+        told: list[Any] = []
+        supervisor.bus.attach(told.append)
+        async with gateway(supervisor, tmp_path) as served, Wire(served.addresses[0]) as client:
+            first = await ask_modern(client, "a__ask", ALL)
+            await ask_modern(client, "a__ask", ALL, **answered(first, ACCEPT))
+        put, settled = told
+
+        assert (put.whom, put.mode, put.tool, put.principal, put.properties) == (
+            "client",
+            "form",
+            "ask",
+            "anonymous",
+            ("name",),
+        )
+        assert (settled.by, settled.action, settled.properties, settled.id) == ("client", "accept", ("name",), put.id)
+        assert "Ann" not in repr(told)
+        assert 0 <= settled.seconds < 5
+
     async def test_what_the_client_cannot_be_asked(self, tmp_path: Path) -> None:
         """What the client has not declared is answered by somebody else, and goes to the server together with its answers."""
         door = server(era="modern")

@@ -174,8 +174,8 @@ class TestStates:
         "to",
         [
             Parked("0" * 32),
-            Passed("theirs", {"q": {"method": "roots/list", "params": {}}}, {"other": {"action": "decline"}}),
-            Passed(None, {}, {}),
+            Passed("theirs", {"q": {"method": "roots/list", "params": {}}}, {"other": {"action": "decline"}}, {"q": "id"}, 5.0),
+            Passed(None, {}, {}, {}, 0.0),
             Visit({"page-1": {"method": "elicitation/create", "params": {"url": "https://x"}}}),
         ],
         ids=lambda to: type(to).__name__,
@@ -210,6 +210,6 @@ class TestStates:
     def test_a_server_that_says_too_much(self) -> None:
         """What a server wants kept is bounded: its call fails, and says why."""
         with pytest.raises(RequestFailed, match="over the 65536 bytes") as failed:
-            self.states().write(Passed("x" * MAX_CONTENT, {}, {}), BOUND)
+            self.states().write(Passed("x" * MAX_CONTENT, {}, {}, {}, 0.0), BOUND)
 
         assert failed.value.cause == "input_required"

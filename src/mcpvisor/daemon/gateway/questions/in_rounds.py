@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 from mcpvisor.daemon.gateway.asking import Asked, Hearing, Line
 from mcpvisor.daemon.gateway.questions import visits
+from mcpvisor.daemon.gateway.questions.handing_on import HandingOn
 from mcpvisor.daemon.gateway.questions.parked import ParkableCall, ParkedCalls
-from mcpvisor.daemon.gateway.questions.putting import fit_for, is_askable, judged, question_of
+from mcpvisor.daemon.gateway.questions.putting import fit_for, is_askable, question_of
 from mcpvisor.daemon.gateway.questions.rounds import (
     INPUT_REQUIRED,
     Questions,
@@ -35,6 +37,7 @@ class Means:
     desk: QuestionDesk
     states: States
     parked: ParkedCalls
+    handing: HandingOn
 
 
 class RoundTrip:
@@ -61,7 +64,7 @@ class RoundTrip:
             if visits.not_visited(to.questions, given or {}):
                 raise visits.declined()
             return await self._follow(self._begin(self._asked.params))
-        answers = judged(self._asked, to.questions, given or {}) | to.answers
+        answers = self._means.handing.handed_back(self._asked, to.questions, given or {}, to.ids, to.at) | to.answers
         return await self._follow(self._begin(asked_again(self._asked.params, answers, to.state)))
 
     @cached_property
@@ -138,7 +141,8 @@ class RoundTrip:
         others = await self._of_others(questions, own)
         if own or not questions:
             kept = {key: questions[key] for key in own}
-            return self._interim(result, own, Passed(state, kept, others)), {}
+            ids = self._means.handing.handed_on(self._asked, kept, self._means.states.seconds)
+            return self._interim(result, own, Passed(state, kept, others, ids, time.time())), {}
         return None, asked_again(self._asked.params, others, state)
 
     async def _of_others(self, questions: Questions, own: Questions) -> JsonObject:

@@ -8,7 +8,7 @@ from mcpvisor.daemon.gateway.asking import Asked
 from mcpvisor.daemon.gateway.questions.rounds import Questions
 from mcpvisor.daemon.gateway.questions.visits import without_id
 from mcpvisor.daemon.questions.contract import CanBeAsked, Unaskable
-from mcpvisor.daemon.questions.preparing import judge, prepare
+from mcpvisor.daemon.questions.preparing import prepare
 from mcpvisor.supervisor.questions import ELICITATION, Belongs, Question
 
 JsonObject = dict[str, Any]
@@ -51,12 +51,3 @@ def fit_for(asked: Asked, questions: Questions, can: CanBeAsked) -> Questions:
         if can.covers(one["method"], prepared.mode):
             fit[key] = {"method": one["method"], "params": without_id(prepared.params)}
     return fit
-
-
-def judged(asked: Asked, questions: Questions, answers: JsonObject) -> JsonObject:
-    """What the server gets for the answers to its questions: each as far as it fits, and none to what was not asked."""
-    given: JsonObject = {}
-    for key, one in questions.items():
-        if key in answers:
-            given[key] = judge(prepare(question_of(asked, one["method"], one["params"])), answers[key]).result
-    return given

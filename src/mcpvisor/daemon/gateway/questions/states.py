@@ -35,6 +35,10 @@ class Passed(msgspec.Struct, tag="passed", frozen=True):
     """What the client was asked, as the server wrote it."""
     answers: JsonObject
     """What somebody else has answered already, since the client could not be asked for it."""
+    ids: dict[str, str]
+    """Under which id each question is told of."""
+    at: float
+    """When the client was asked, in wall-clock seconds."""
 
 
 class Visit(msgspec.Struct, tag="visit", frozen=True):
@@ -58,12 +62,12 @@ class States:
     def __init__(self, seals: Seals, seconds: float, now: Callable[[], float] = time.time) -> None:
         """`seconds` is for how long a state is good; `now` gives wall-clock seconds."""
         self._seals = seals
-        self._seconds = seconds
+        self.seconds = seconds
         self._now = now
 
     def write(self, to: Continuation, bound: bytes) -> str:
         """A `requestState` for a client. Raises RequestFailed where the server has said too much to be kept in it."""
-        content = msgspec.json.encode(_Sealed(self._now() + self._seconds, to))
+        content = msgspec.json.encode(_Sealed(self._now() + self.seconds, to))
         if len(content) > MAX_CONTENT:
             text = f"the server's question and its state are over the {MAX_CONTENT} bytes that are passed on"
             raise RequestFailed(Outcome.MAYBE_EXECUTED, "input_required", text, code=-32603)
