@@ -193,7 +193,7 @@ class TableReader:
 
         return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words))
 
-    def words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    def known_words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the known words that a list holds, in the order in which they are known; empty when absent."""
         expected = "a list of " + ", ".join(f'"{word}"' for word in known)
         found: set[str] = set()
