@@ -187,7 +187,7 @@ def build_app(
 ) -> Starlette:
     """The control API as an ASGI app; `closing` ends its streams."""
     operations = Operations(supervisor, reloading, facts, keeping, desk, closing)
-    calls = Calls(supervisor, closing)
+    calls = Calls(supervisor, desk, closing)
     elicitations = Elicitations(desk)
     return Starlette(
         routes=[
