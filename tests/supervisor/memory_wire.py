@@ -26,6 +26,8 @@ class MemoryServer:
     def __init__(self, *, tools: tuple[str, ...] = ("echo",), kind: str = "stdio") -> None:
         self.kind = kind
         self.tools = list(tools)
+        self.hints: dict[str, Any] = {}
+        """The annotations of each of its tools."""
         self.handlers: dict[str, Handler] = {"tools/call": self.echo}
         self.open_failure: WireEnd | None = None
         self.silent: set[str] = set()
@@ -79,7 +81,8 @@ class MemoryServer:
                     "serverInfo": {"name": "memory", "version": "1"},
                 }
             case "tools/list":
-                return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in self.tools]}
+                schema = {"type": "object"}
+                return {"tools": [{"name": name, "inputSchema": schema, "annotations": self.hints} for name in self.tools]}
             case "ping":
                 return {}
             case _:

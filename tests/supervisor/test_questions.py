@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import trio.testing
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.asking import BURST, MAX_OPEN, decline
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.observer import NoObserver
 from mcpvisor.supervisor.open_calls import CallClock, OpenCall, Origin, origin_among
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
@@ -21,7 +23,7 @@ from mcpvisor.supervisor.questions import ELICITATION, ROOTS, SAMPLING, Belongs,
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
-from mcpvisor.supervisor.transports.exchange import PeerRefusal
+from mcpvisor.supervisor.transports.exchange import PeerRefusal, peer_error
 from tests.supervisor.memory_wire import MemoryServer
 
 pytestmark = pytest.mark.anyio
@@ -65,12 +67,14 @@ class Seen:
 
 
 @asynccontextmanager
-async def asked_by(server: MemoryServer, spec: ServerSpec = SPEC, sink: QuestionSink = decline) -> AsyncIterator[Supervisor]:
+async def asked_by(
+    server: MemoryServer, spec: ServerSpec = SPEC, sink: QuestionSink = decline, observer: Any = None
+) -> AsyncIterator[Supervisor]:
     def opener(opening: Opening) -> Any:
         return server.open(opening)
 
     with anyio.fail_after(7200):
-        async with Supervisor(opener=opener, guarded=False, on_question=sink) as supervisor:
+        async with Supervisor(opener=opener, guarded=False, on_question=sink, observer=observer) as supervisor:
             await supervisor.apply([spec])
             await supervisor.wait_until("files", lambda status: status.state is State.READY)
             yield supervisor
@@ -285,6 +289,113 @@ class TestOffered:
             answers = [await server.ask(method, ASK) for method in (ELICITATION, ROOTS, SAMPLING)]
 
         assert [one.get("result", one.get("error", {}).get("code")) for one in answers] == [NO, {"roots": []}, -32601]
+
+    @pytest.mark.parametrize(("allow", "expected"), [((), 0), (("roots",), 1)])
+    async def test_other_roots(self, allow: tuple[str, ...], expected: int) -> None:
+        """That a client works in other folders is told to a server that may ask for them, and to no other."""
+        server = MemoryServer()
+        async with asked_by(server, replace(SPEC, allow=allow)) as supervisor:
+            await supervisor.connection("files").roots_changed(principal=ANN)
+
+        assert server.log.count("notifications/roots/list_changed") == expected
+
+
+class TestNewerEra:
+    """A server of 2026-07-28 asks by its result, which is a result like any other here."""
+
+    @staticmethod
+    def modern(server: MemoryServer) -> MemoryServer:
+        async def discover(_: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "memory", "version": "1"},
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+            }
+
+        server.handlers["server/discover"] = discover
+        return server
+
+    async def test_capabilities_are_those_of_the_caller(self) -> None:
+        """Each request declares what its caller can be asked, as far as the entry allows it; our own declare nothing."""
+        server = self.modern(MemoryServer())
+        seen: list[Any] = []
+
+        async def keep(params: dict[str, Any]) -> dict[str, Any]:
+            seen.append(params["_meta"]["io.modelcontextprotocol/clientCapabilities"])
+            return {"content": [], "tools": [], "resultType": "complete"}
+
+        server.handlers["tools/call"] = server.handlers["tools/list"] = keep
+        can = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+        async with asked_by(server, replace(SPEC, allow=("roots",))) as supervisor:
+            await call(supervisor, client_capabilities=can)
+
+        assert seen == [{}, {"elicitation": {"form": {}}, "roots": {}}]
+
+    async def test_a_round_is_a_result(self) -> None:
+        """What it asks for reaches the caller untouched, and the call counts as answered."""
+        asks = {
+            "resultType": "input_required",
+            "inputRequests": {"q": {"method": ELICITATION, "params": ASK}},
+            "requestState": "s",
+        }
+        server = self.modern(MemoryServer())
+
+        async def ask(_: dict[str, Any]) -> dict[str, Any]:
+            return asks
+
+        server.handlers["tools/call"] = ask
+        ended: list[tuple[str, str]] = []
+
+        class Counting(NoObserver):
+            def call_ended(
+                self, server: str, transport: str, method: str, outcome: str, error_type: str, seconds: float
+            ) -> None:
+                ended.append((outcome, error_type))
+
+        async with asked_by(server, observer=Counting()) as supervisor:
+            result = await call(supervisor)
+
+        assert (result, ended) == (asks, [("ok", "")])
+
+    @pytest.mark.parametrize(("trust", "sent"), [(False, 1), (True, 2)])
+    async def test_a_round_is_of_the_class_of_its_tool(self, trust: bool, sent: int) -> None:
+        """One that was lost is sent again where any call of that tool would be, with the same answers."""
+        server = self.modern(MemoryServer())
+        server.hints = {"readOnlyHint": True}
+        rounds: list[Any] = []
+
+        async def lose(params: dict[str, Any]) -> dict[str, Any]:
+            rounds.append((params["inputResponses"], params["requestState"]))
+            if len(rounds) == 1:
+                server.end()
+                return await anyio.sleep_forever()
+            return {"content": [], "resultType": "complete"}
+
+        server.handlers["tools/call"] = lose
+        params = {"name": "echo", "inputResponses": {"q": YES}, "requestState": "s"}
+        async with asked_by(server, replace(SPEC, trust_hints=trust)) as supervisor:
+            with contextlib.suppress(RequestFailed):
+                await supervisor.connection("files").request("tools/call", params, principal=ANN)
+
+        assert rounds == [({"q": YES}, "s")] * sent
+
+    async def test_an_error_that_asks(self) -> None:
+        """The error by which revision 2025-11-25 asks for a URL to be opened reaches the caller with its data."""
+        data = {"elicitations": [{"mode": "url", "elicitationId": "e", "url": "https://example.com", "message": "Sign in"}]}
+        server = MemoryServer()
+
+        async def ask(_: dict[str, Any]) -> Any:
+            raise peer_error({"code": -32042, "message": "URL elicitation required", "data": data})
+
+        server.handlers["tools/call"] = ask
+        async with asked_by(server) as supervisor:
+            with pytest.raises(RequestFailed) as caught:
+                await call(supervisor)
+
+        assert (caught.value.outcome, caught.value.code, caught.value.data) == (Outcome.PEER_ERROR, -32042, data)
 
 
 class TestEnds:

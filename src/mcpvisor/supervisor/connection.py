@@ -42,6 +42,10 @@ class Carrier(Protocol):
         """Send one request. Raises RequestFailed."""
         ...
 
+    async def roots_changed(self) -> None:
+        """Tell the server that the roots of its client are others; nothing where it has not been offered any."""
+        ...
+
 
 @dataclass(slots=True)
 class _Call:
@@ -165,6 +169,12 @@ class Connection:
             asked.end()
             seconds = anyio.current_time() - started
             self._observer.call_ended(self.name, self.spec.transport, method, outcome, error_type, seconds)
+
+    async def roots_changed(self, *, principal: Principal) -> None:
+        """A client works in other folders: a server that may ask for them (`allow`) is told, as far as it is up."""
+        del principal  # there is one session for all of them
+        if self.state in ADMITTING and self._carrier is not None:
+            await self._carrier.roots_changed()
 
     async def _within_time(self, call: _Call, patience: float) -> JsonObject:
         now = anyio.current_time()

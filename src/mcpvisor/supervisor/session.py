@@ -211,6 +211,11 @@ class Session:
             self._flights.end(number)
             self._prober.hold(held=self._flights.is_asking)
 
+    async def roots_changed(self) -> None:
+        """Tell the server that the roots of its client are others; nothing where it has not been offered any."""
+        if not self.handshake.modern and "roots" in self._spec.allow:
+            await self._wire.notify("notifications/roots/list_changed", None)
+
     def _heard(self, number: int, sink: ProgressSink, params: JsonObject) -> None:
         self._flights.heard(number)
         sink(params)

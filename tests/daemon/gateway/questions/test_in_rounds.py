@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -632,3 +633,31 @@ async def test_what_is_counted(tmp_path: Path) -> None:
         await until(lambda: len(counted.ended) == 2)
 
     assert counted.ended == [("tools/call", "ok")] * 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_nothing_of_a_message_is_kept(tmp_path: Path, fails: bool) -> None:
+    """A call that has run in a task of its own is given back with its answer, without a collector of cycles."""
+    door = server()
+
+    async def answer(_: Call) -> dict[str, Any]:
+        if fails:
+            raise RequestFailed(Outcome.PEER_ERROR, "error_answer", "no")
+        return {"content": []}
+
+    door.answer = answer
+    async with gateway(PuppetSupervisor(door), tmp_path) as served, Wire(served.addresses[0]) as client:
+        await ask_modern(client, "a__ask", ALL)
+        gc.collect()
+        gc.disable()
+        try:
+            await ask_modern(client, "a__ask", ALL, arguments={"mark": ["of these rounds"]})
+            door.calls.clear()
+            await until(lambda: _marked() == 0)
+        finally:
+            gc.enable()
+
+
+def _marked() -> int:
+    """How many arguments of the test above are still in memory."""
+    return sum(type(one) is dict and one.get("mark") == ["of these rounds"] for one in gc.get_objects())
