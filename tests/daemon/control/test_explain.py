@@ -324,6 +324,24 @@ def test_each_subscription_is_shown_with_its_reason(explained):
     } == explanation["subscriptions"][0]
 
 
+@pytest.mark.parametrize(
+    ("holders", "shown"),
+    [
+        (("config",), ""),
+        (("session 1 of uid:0",), " for session 1 of uid:0"),
+        (("session 1 of uid:0", "config", "stream 2 of anonymous"), " for session 1 of uid:0 and 1 more"),
+        (tuple(f"stream {number} of anonymous" for number in range(500)), " for stream 0 of anonymous and 499 more"),
+    ],
+)
+def test_for_whom_a_resource_is_watched(explained, holders, shown):
+    """Clients are named, the first of them and how many more there are; that its entry wants it goes without saying."""
+    active = SubscriptionState.ACTIVE
+    one = SubscriptionStatus(uri="x://1", state=active, reason="", next_retry=None, holders=holders, poll=None)
+    _, lines = explained(State.READY, subscriptions=(one,))
+
+    assert f"  'x://1' active{shown}" in lines
+
+
 def test_uris_that_two_servers_claim():
     """Of two servers with one URI the first in name order owns it, and both are told of the other."""
     shared, own = {"uri": "x://1"}, {"uri": "x://2"}

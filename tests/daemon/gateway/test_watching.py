@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
 import pytest
+from mcp import Client
+from mcp.server.streamable_http import GET_STREAM_KEY
 from tests.daemon.gateway.hearing import ACKNOWLEDGED, SUBSCRIPTION, UPDATED, Hearing, listening, opened, subscribe
 from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, initialize
@@ -18,6 +22,7 @@ from tests.daemon.gateway.wire import Wire, initialize
 from mcpvisor.daemon.gateway import sessions, streams, updates, watching
 from mcpvisor.daemon.gateway.keeper import MemoryKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.events import ResourceUpdated
 from mcpvisor.supervisor.offer import Offer
 
@@ -150,7 +155,7 @@ async def test_what_the_server_refuses(supervisor: PuppetSupervisor, tmp_path: P
         stream = await listening(modern, tasks, "a://1", "a://2")
         watched = supervisor.watched("a")
 
-    assert answer["error"]["data"]["mcpvisor"] == {"server": None, "outcome": "rejected", "cause": "not_subscribed"}
+    assert answer["error"]["data"]["mcpvisor"] == {"server": "a", "outcome": "rejected", "cause": "not_subscribed"}
     assert answer["error"]["message"] == "a does not tell of this resource: it is refused"
     assert stream.messages[0]["params"]["notifications"] == {"resourceSubscriptions": ["a://1"]}
     assert watched == {"a://1": 1}
@@ -173,6 +178,22 @@ async def test_a_server_that_is_away(
 
     assert answer["result"] == {}
     assert stream.messages[0]["params"]["notifications"] == {"resourceSubscriptions": ["a://1"]}
+
+
+async def test_a_server_that_refuses_later(supervisor: PuppetSupervisor, tmp_path: Path):
+    """What was agreed to while it was away stays wanted for the client, and shows as failed with the reason."""
+    async with served(supervisor, tmp_path, agreeing="") as (_, legacy, _, tasks):
+        answer = await subscribe(legacy, "a://1")
+        tasks.start_soon(supervisor.agree, "a", "a://1")
+        table = supervisor.subscriptions("a")
+        await until(lambda: table.lacking() != "")
+        (status,) = table.statuses()
+        again = await subscribe(legacy, "a://1")
+
+    assert (answer["result"], again["result"]) == ({}, {})
+    assert (status.state.value, status.reason) == ("failed", "it is refused")
+    assert [holder.split()[0] for holder in status.holders] == ["session"]
+    assert status.holders[0].endswith(" of anonymous")
 
 
 async def test_each_reason_is_one_update(supervisor: PuppetSupervisor, tmp_path: Path):
@@ -407,3 +428,83 @@ async def test_sessions_that_never_wake(supervisor: PuppetSupervisor, tmp_path: 
         await until(lambda: supervisor.watched("a") == {})
 
     assert keeper.sessions() == []
+
+
+async def test_a_stream_that_breaks_before_it_is_read(supervisor: PuppetSupervisor, tmp_path: Path):
+    """What its client never got of it comes on the next one: changes of lists and resources, each once."""
+    async with served(supervisor, tmp_path) as (one, legacy, _, tasks):
+        for uri in ("a://1", "a://2"):
+            await subscribe(legacy, uri)
+        session = next(each for each in one._sessions.all() if each.id == legacy.session)
+        url = urlsplit(one.addresses[0])
+        with socket.socket() as unread:
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            unread.connect((url.hostname, url.port))
+            head = (
+                "GET /mcp HTTP/1.1",
+                f"Host: {url.netloc}",
+                "Accept: text/event-stream",
+                f"Mcp-Session-Id: {legacy.session}",
+            )
+            unread.sendall("\r\n".join([*head, "", ""]).encode())
+            await until(lambda: GET_STREAM_KEY in session.transport._request_streams)
+            waiting = session.transport._request_streams[GET_STREAM_KEY][1].statistics
+            while waiting().current_buffer_used < 2:  # until the client's side is full, and nothing goes out any more
+                session.outbox.log("notifications/message", {"level": "error", "data": "x" * 200_000})
+                await anyio.wait_all_tasks_blocked()
+            supervisor.subscriptions("a").updated("a://1")
+            supervisor.change("a", "tools", tool("new"))
+            await until(lambda: waiting().current_buffer_used >= 4)
+        await until(lambda: GET_STREAM_KEY not in session.transport._request_streams)
+        hearing = opened(legacy, tasks)
+        await until(lambda: bool(hearing.updated))
+        supervisor.subscriptions("a").updated("a://2")
+        await until(lambda: len(hearing.updated) == 2)
+    told = [message["method"] for message in hearing.messages if message["method"] != "notifications/message"]
+
+    assert sorted(told) == sorted([UPDATED, UPDATED, "notifications/tools/list_changed"])
+    assert hearing.updated == ["a://1", "a://2"]
+
+
+async def test_a_session_that_has_ended_watches_nothing(supervisor: PuppetSupervisor, tmp_path: Path):
+    """A request that is under way when its session ends leaves nothing behind."""
+    async with served(supervisor, tmp_path, agreeing="") as (one, legacy, _, tasks):
+        supervisor.subscriptions("a").attach()
+        watcher = one._sessions.all()[0].watcher
+        tasks.start_soon(subscribe, legacy, "a://1")
+        await until(lambda: supervisor.watched("a") == {"a://1": 1})
+        await legacy.delete()
+        await until(lambda: supervisor.watched("a") == {})
+        with pytest.raises(RequestFailed) as caught:
+            await one._watching.watch(watcher, {"a://2": "a"})
+
+    assert (caught.value.cause, supervisor.watched("a")) == ("session_ended", {})
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+async def test_the_clients_of_the_sdk(supervisor: PuppetSupervisor, tmp_path: Path, era: str):
+    """They find what they expect: an answer, an acknowledgement that names what is honoured, updates, an end in good order."""
+    seen: list[str] = []
+
+    async def on_message(message: Any) -> None:
+        if message.method == UPDATED:
+            seen.append(str(message.params.uri))
+
+    async with (
+        served(supervisor, tmp_path) as (one, _, _, _),
+        Client(f"{one.addresses[0]}/mcp", mode=era, message_handler=on_message) as client,
+    ):
+        if era == "legacy":
+            await client.subscribe_resource("MiXeD://Case/")
+            supervisor.subscriptions("a").updated("MiXeD://Case/")
+            await until(lambda: seen == ["MiXeD://Case/"])
+            await client.unsubscribe_resource("MiXeD://Case/")
+        else:
+            async with client.listen(resource_subscriptions=["MiXeD://Case/", "nobody://x"]) as stream:
+                supervisor.subscriptions("a").updated("MiXeD://Case/")
+                with anyio.fail_after(5):
+                    assert (await anext(aiter(stream))).uri == "MiXeD://Case/"
+                assert stream.honored.resource_subscriptions == ["MiXeD://Case/"]
+        await until(lambda: supervisor.watched("a") == {})
+
+    assert seen == ["MiXeD://Case/"]

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server._streamable_http_modern import handle_modern_request
 from mcp.server.connection import Connection
@@ -56,6 +58,8 @@ _log = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 JsonObject = dict[str, Any]
+
+Unsent = Callable[[str, JsonObject | None], None]
 
 SESSION_HEADER: Final = "mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -207,6 +211,10 @@ class SessionTransport(StreamableHTTPServerTransport):
         super().__init__(session_id, idle_timeout=None if math.isinf(idle_timeout) else idle_timeout)
         self._push_changed = anyio.Event()
         self._is_letting_go = False
+        self.on_unsent: Unsent = lambda _, __: None
+        """Told of each notification that a GET stream has taken and not sent before its client was gone."""
+        self._in_writing: EventMessage | None = None
+        """What is being written on the GET stream."""
         self.end_cause = SESSION_ENDED
         """Why the session ends, for the requests that are still in flight then."""
 
@@ -327,8 +335,13 @@ class SessionTransport(StreamableHTTPServerTransport):
             while pending is None or not is_answer(pending.message):
                 unread.deadline = anyio.current_time() + WRITE_SECONDS
                 data = PING if pending is None else event(pending.message)
+                if request is None:
+                    self._in_writing = pending
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 unread.deadline = math.inf
+                if request is None:
+                    await anyio.lowlevel.checkpoint()  # that the client is gone is no error of `send`
+                    self._in_writing = None
                 pending = None
                 with anyio.move_on_after(PING_INTERVAL):
                     try:
@@ -361,8 +374,19 @@ class SessionTransport(StreamableHTTPServerTransport):
                 await self._send_stream(None, streams[1], send)
                 tasks.cancel_scope.cancel()
         finally:
+            self._hand_back(streams[1])
             if self._request_streams.get(GET_STREAM_KEY) is streams:
                 await self._clean_up_memory_streams(GET_STREAM_KEY)
+
+    def _hand_back(self, stream: MemoryObjectReceiveStream[EventMessage]) -> None:
+        """Tell of what has not been sent; nothing is left where the stream was closed from our side."""
+        unsent, self._in_writing = [self._in_writing] if self._in_writing is not None else [], None
+        with suppress(anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
+            while True:
+                unsent.append(stream.receive_nowait())
+        for one in unsent:
+            if isinstance(one.message, JSONRPCNotification):
+                self.on_unsent(one.message.method, one.message.params)
 
 
 async def _is_gone(request: Request) -> bool:

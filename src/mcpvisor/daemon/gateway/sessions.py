@@ -50,6 +50,7 @@ class Session:
         self.endpoint = endpoint
         self.transport = SessionTransport(self.id, idle_timeout=idle_seconds)
         self.outbox = Outbox()
+        self.transport.on_unsent = self.outbox.unsent
         self.wish = wish
         self.seen: dict[CatalogKind, str] = {}
         """The stamp of each list as this client last read it to its end: it is not told of what it has seen."""

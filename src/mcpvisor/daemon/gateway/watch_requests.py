@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mcp.shared.exceptions import MCPError
+
 from mcpvisor.daemon.gateway.caller import Caller
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
-from mcpvisor.daemon.gateway.crossing import unknown_resource, uri_too_long
+from mcpvisor.daemon.gateway.crossing import failure_data, unknown_resource, uri_too_long
 from mcpvisor.daemon.gateway.sdk_server import Context
 from mcpvisor.daemon.gateway.streams import RESOURCES_KEY, Streams
 from mcpvisor.daemon.gateway.templates import MAX_URI
@@ -17,7 +19,7 @@ JsonObject = dict[str, Any]
 
 
 class WatchRequests:
-    """The requests of either era; each raises RequestFailed."""
+    """The requests of either era; each raises RequestFailed, or MCPError where a server is to be named."""
 
     def __init__(self, view: View, catalogs: Catalogs, watching: Watching, streams: Streams) -> None:
         self._view = view
@@ -35,9 +37,9 @@ class WatchRequests:
         if uri not in session.watcher.uris and server is None:
             raise unknown_resource(uri, modern=False)
         if server is not None:
-            failures = await self._watching.watch(session.watcher, {uri: server})
-            if uri in failures:
-                raise failures[uri]
+            failure = (await self._watching.watch(session.watcher, {uri: server})).get(uri)
+            if failure is not None:
+                raise MCPError(failure.code, failure.message, failure_data(server, failure)) from failure
         return {}
 
     def unsubscribe(self, caller: Caller, uri: str) -> JsonObject:

@@ -56,6 +56,8 @@ class Watcher:
         self.sink = sink
         self.changed: Callable[[], None] = lambda: None
         """Called when it watches others than before."""
+        self.is_gone = False
+        """Whether it was closed: a request may outlive its session by a moment."""
         self.uris: dict[str, float] = {}
         """What it watches, each with when it was told so, in wall-clock seconds; infinite before."""
 
@@ -99,6 +101,7 @@ class Watching:
 
     def close(self, watcher: Watcher) -> None:
         """The client is gone."""
+        watcher.is_gone = True
         for uri in list(watcher.uris):
             self._remove(watcher, uri)
 
@@ -107,6 +110,8 @@ class Watching:
 
         Returns those whose server says within a while that it will not tell of them, and why: they are not watched.
         """
+        if watcher.is_gone:
+            raise rejected("session_ended", "the session was ended", code=_REFUSED_CODE)
         new = {uri: server for uri, server in owners.items() if uri not in watcher.uris}
         self._make_room(watcher, len(new))
         for uri, server in new.items():

@@ -136,7 +136,8 @@ class StateStore:
         is_only_used = former is not None and replace(former, used_at=session.used_at) == session
         if not is_only_used or abs(session.used_at - on_disk) >= USED_SECONDS:
             self._used[session.id_hash] = session.used_at
-            self._put(SESSIONS, session.id_hash, session)
+            is_asked_for = former is not None and former.watched != session.watched  # its client counts on that
+            self._put(SESSIONS, session.id_hash, session, urgent=is_asked_for)
 
     def forget_session(self, id_hash: str) -> None:
         """Drop a session; one that is not known is no error."""
