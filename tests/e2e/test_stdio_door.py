@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 from tests.e2e.running import RunningDaemon, puppet
@@ -44,7 +45,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
     """One daemon for all tests that do it no harm."""
     folder = tmp_path_factory.mktemp("door")
     work = [puppet(f"work_{era}", SERVERS / "sdk_logging.py", era=era) for era in ("legacy", "modern")]
-    running = RunningDaemon(folder, moody(folder, concurrency=MANY, queue=1000) + "".join(work))
+    asking = puppet("asking", SERVERS / "sdk_eras.py", str(folder / "asking.log"), era="legacy")
+    marked = puppet("marked", SERVERS / "sdk_conformance.py", era="modern")
+    running = RunningDaemon(folder, moody(folder, concurrency=MANY, queue=1000) + "".join([*work, asking, marked]))
     running.until_serving()
     running.until_ready()
     yield running
@@ -184,6 +187,47 @@ def levels(client: StdioClient) -> list[str]:
     """The levels that the logging puppet was asked for so far."""
     answer = client.call(f"state {time.monotonic()}", "work_legacy__state")
     return json.loads(answer["result"]["content"][0]["text"])["asked"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_questions_of_servers_reach_the_client(served, mode):
+    """What a server asks within a call comes as a request in the older era, in rounds in the newer one, and is answered."""
+    asked = []
+
+    async def answer(_, params):
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": "anna"})
+
+    async with Client(as_server(served, "asking"), mode=mode, elicitation_callback=answer) as client:
+        result = await client.call_tool("ask", {"who": "anna"})
+
+    assert ["[asking] Your name, anna?"] == asked
+    assert "anna: accept anna" == result.content[0].text
+
+
+def test_changes_of_watched_resources_arrive(served, shim):
+    """A subscription of the older era and a stream of the newer one are told of a change, each in its own way."""
+    uri = "memo://anna"
+    older, newer = shim(served, "asking"), shim(served, "asking")
+    older.open()
+    older.ask(1, "resources/subscribe", {"uri": uri})
+    newer.send(id="s", method="subscriptions/listen", params=modern({"notifications": {"resourceSubscriptions": [uri]}}))
+    newer.notified("notifications/subscriptions/acknowledged")
+    older.call(2, "touch", uri=uri)
+    told = [client.notified("notifications/resources/updated")["params"]["uri"] for client in (older, newer)]
+
+    assert [uri, uri] == told
+
+
+def test_marked_arguments_are_shown_in_headers(served, shim):
+    """A tool may want arguments in headers, which stdio has not: they are added, whether its list was read before or not."""
+    client = shim(served, "marked")
+    call = modern({"name": "test_custom_headers", "arguments": {"region": "Zürich", "level": 3}})
+    before = client.ask(1, "tools/call", call)
+    client.ask(2, "tools/list", modern({}))
+    after = client.ask(3, "tools/call", call)
+
+    assert ["ok", "ok"] == [answer["result"]["content"][0]["text"] for answer in (before, after)]
 
 
 # The daemon is started again
