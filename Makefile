@@ -19,6 +19,9 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -qq --require-hashes
 SOURCES := src tests benchmarks
 
+# Hundreds of processes of ours start in the tests; without bytecode each of them compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check format lint types lock clean
 .DELETE_ON_ERROR:
 

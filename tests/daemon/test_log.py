@@ -333,6 +333,7 @@ def unread(request, tmp_path):
     journald.socket.close()
 
 
+@pytest.mark.alone
 @pytest.mark.anyio
 async def test_a_reader_that_stopped_stalls_nothing(unread):
     """100,000 records to a reader that does not read keep the loop's lag under 250 ms, and the lost ones are counted."""

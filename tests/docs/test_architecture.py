@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpvisor.daemon.health import LIVE_SECONDS
-from mcpvisor.supervisor import lifecycle
+from mcpvisor.supervisor import aftermath, lifecycle, start_time
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.negotiation import STDIO_SILENCE
 from mcpvisor.supervisor.states import ADMITTING, COMING, State
@@ -71,8 +71,8 @@ def test_the_folders_are_those_of_the_tree():
 def test_times_are_those_of_the_code():
     """The fixed times on the page are the constants of the code."""
     assert (300, 300, 5, 10, 2, 5) == (
-        lifecycle.SLOW_RETRY,
-        lifecycle.MAX_START_TIMEOUT,
+        aftermath.SLOW_RETRY,
+        start_time.MAX_START_TIMEOUT,
         lifecycle.SERVED_AFTER,
         lifecycle.STOP_SLACK,
         STDIO_SILENCE,

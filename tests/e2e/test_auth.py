@@ -82,7 +82,7 @@ def test_nothing_of_any_credential_is_shown(tmp_path: Path, server: Puppet):
 
 def test_a_saved_edit_rotates_in_place(tmp_path: Path, server: Puppet):
     """A new secret in the file is used for the next token; no session ends, and the expiry is seen in each place."""
-    with besieged(tmp_path / "d", entries(server), ready=("fetched",)) as daemon:
+    with besieged(tmp_path / "d", entries(server), ready=("fetched", "query", "command")) as daemon:
         daemon.until(lambda: daemon.server("refused")["state"] == "auth_required", "the refusal")
         before = server.state()["initializes"]
         server.control("set", secret=f"{CANARY}-second")

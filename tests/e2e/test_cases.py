@@ -87,6 +87,7 @@ class TestSplitLines:
 
 
 class TestHugeLine:
+    @pytest.mark.alone
     async def test_ten_megabytes_are_delivered_and_nobody_waits_for_them(self, case):
         """A large reply arrives whole, another server stays responsive meanwhile, and the bytes are not kept."""
         puppet = await case("stdio_huge_line", "10")
@@ -255,6 +256,7 @@ class TestBadTools:
 
 
 class TestStorm:
+    @pytest.mark.alone
     async def test_hundreds_of_notices_are_a_handful_of_lists(self, case):
         """One list at a time, one more after the last notice, exactly the last list, and calls that work meanwhile."""
         puppet = await case("stdio_list_changed_storm", "300")

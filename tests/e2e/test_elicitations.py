@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -163,6 +164,23 @@ def test_an_operator_answers_at_the_command_line(daemon: RunningDaemon) -> None:
     assert {"result": {"action": "accept", "content": {"name": "octocat"}}} == future.result(10)
     assert {"accept form desk": 1.0} == counted(daemon)
     assert "octocat" not in daemon.log_text()
+
+
+def test_an_operator_is_asked_field_by_field_at_a_terminal(daemon: RunningDaemon) -> None:
+    """Without a flag and at a terminal, `answer` asks for each field."""
+    future = in_the_background(daemon)
+    question = waiting(daemon)
+    command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(daemon.socket), "elicitations", "answer"]
+    person, terminal = os.openpty()
+    try:
+        os.write(person, b"octocat\n\naccept\n")
+        done = subprocess.run([*command, question["id"], "--json"], stdin=terminal, capture_output=True, text=True, timeout=20)
+    finally:
+        os.close(person)
+        os.close(terminal)
+
+    assert (0, {"id": question["id"], "server": "desk", "action": "accept"}) == (done.returncode, json.loads(done.stdout))
+    assert {"result": {"action": "accept", "content": {"name": "octocat", "size": "M"}}} == future.result(10)
 
 
 @pytest.mark.parametrize("daemon", ["2s"], indirect=True)

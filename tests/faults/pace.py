@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mcpvisor.supervisor import lifecycle, restoring
+from mcpvisor.supervisor import lifecycle, replacing, restoring
 from mcpvisor.supervisor.spec import ProbePolicy, RestartPolicy, StopGraces
 from mcpvisor.supervisor.subscriptions import listening, outcome, wanted
 from mcpvisor.supervisor.transports import push
@@ -51,6 +51,7 @@ class Pace:
     def apply(self, patch: pytest.MonkeyPatch) -> None:
         """Set what is a constant of the program, and no key of an entry."""
         patch.setattr(lifecycle, "SLOW_RETRY", self.slow_retry)
+        patch.setattr(replacing, "SLOW_RETRY", self.slow_retry)
         patch.setattr(push, "FIRST_DELAY", self.again)
         patch.setattr(push, "MAX_DELAY", self.again_max)
         patch.setattr(push, "MIN_ASKED_DELAY", self.again)

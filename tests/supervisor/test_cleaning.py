@@ -38,6 +38,7 @@ def test_text_is_cut_with_a_sign():
     assert ["abc", "ab…", "…"] == [clean_text("abc", 3), clean_text("abcd", 3), clean_text("abcd", 1)]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("piece", [b"x", b"\x1b]", b"\x1b[", b"\x1b[1;1;1", b"\xff", b" \n"])
 def test_work_is_bounded_whatever_the_length(piece):
     """Sixteen megabytes of anything are cleaned in less than 50 ms."""

@@ -341,6 +341,7 @@ async def test_an_offer_that_is_too_large_is_not_masked_and_not_remembered():
     assert small == later.offer
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(("entries", "members"), [(1900, 64), (1, 120_000)])
 @pytest.mark.anyio

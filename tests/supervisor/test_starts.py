@@ -8,7 +8,7 @@ import anyio
 import pytest
 import trio.testing
 
-from mcpvisor.supervisor.starts import FIRST_SECONDS, SPREAD_SECONDS, StartGate, Urgency
+from mcpvisor.supervisor.starts import ASIDE_SECONDS, AT_ONCE, FIRST_SECONDS, SPREAD_SECONDS, StartGate, Urgency
 
 pytestmark = pytest.mark.anyio
 
@@ -87,3 +87,22 @@ async def test_dials_that_come_together_are_spread_and_bounded() -> None:
     assert [0.0, 0.0] == waited[:2]
     assert max(waited) == SPREAD_SECONDS
     assert len(set(waited)) > 50
+
+
+async def test_many_whose_offers_are_on_show_let_those_who_list_them_go_first() -> None:
+    """The first few start at once, the others half a second later; one that is awaited, or unknown, does not wait."""
+    gate, waited = StartGate(1, lambda: 1.0), list[tuple[Urgency, float]]()
+
+    async def start(urgency: Urgency) -> None:
+        await gate.step_aside(lambda: urgency)
+        waited.append((urgency, anyio.current_time()))
+
+    async with anyio.create_task_group() as tasks:
+        for urgency in (*[Urgency.SHOWN] * (AT_ONCE + 3), Urgency.PLAIN, Urgency.AWAITED, Urgency.REQUIRED):
+            tasks.start_soon(start, urgency)
+    await start(Urgency.SHOWN)
+
+    at_once = [Urgency.REQUIRED, Urgency.AWAITED, Urgency.PLAIN, *[Urgency.SHOWN] * AT_ONCE]
+    assert at_once == sorted(urgency for urgency, at in waited if at == 0)
+    late = [(urgency, at) for urgency, at in waited if at != 0]
+    assert [(Urgency.SHOWN, ASIDE_SECONDS)] * 4 == late  # the last of them came then, alone, and waited for nothing

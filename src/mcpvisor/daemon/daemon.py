@@ -22,10 +22,16 @@ from mcpvisor.daemon.config.reload import Reloader
 from mcpvisor.daemon.config.settings import Settings
 from mcpvisor.daemon.config.watch import ConfigWatcher, Fingerprint
 from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.handling import HandlerRoutes
 from mcpvisor.daemon.control.server import ControlServer
 from mcpvisor.daemon.event_lines import EventLines
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.daemon.handlers.engine import HandlerEngine
+from mcpvisor.daemon.handlers.ledger import Ledger
+from mcpvisor.daemon.handlers.making import Surroundings
+from mcpvisor.daemon.handlers.observing import ProgressObserver
+from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
@@ -82,21 +88,33 @@ class Daemon:
         self._desk = Desk(
             DeskLimits(**self._settings.questions.model_dump()),
             tell=self._tell,
-            handler_for=RoutedQuestions(
-                lambda: reloader.applied.routing, lambda: reloader.applied.handlers, running=lambda _: None
-            ),
+            handler_for=RoutedQuestions(lambda: self._handlers, lambda: reloader.applied.handlers),
             allowed=self._allowed,
         )
+        observer = ProgressObserver(recorder)
         self._supervisor = Supervisor(
             on_question=self._desk.sink(),
-            observer=recorder,
+            observer=observer,
             instance=state.instance,
             parallel_starts=self._settings.daemon.parallel_starts,
             subtree=subtree,
             store=self._keeper.store,
         )
         self._subtree = subtree
-        self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
+        self._handlers = HandlerEngine(
+            self._supervisor.bus,
+            Ledger(self._keeper.store),
+            recorder,
+            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown, subtree=subtree),
+        )
+        observer.on_progress = self._handlers.call_progressed
+        self._reloading = DaemonReloading(
+            reloader,
+            self._supervisor,
+            handlers=self._handlers,
+            notifier=self._notifier,
+            status_line=self._status_line,
+        )
         self._stopping = anyio.Event()
         self._stage = ""
         """What is going on at the end, in words; empty before it."""
@@ -151,9 +169,12 @@ class Daemon:
         self, parts: AsyncExitStack, tasks: anyio.abc.TaskGroup, seen: Fingerprint, on_ready: OnReady | None
     ) -> None:
         supervisor = self._supervisor
+        await parts.enter_async_context(self._handlers)
+        self._handlers.apply(self._reloader.applied.handlers, self._reloader.applied.routing)
         await parts.enter_async_context(supervisor)
         gateway, addresses = await self._open_listeners(parts)
         await supervisor.apply(self._reloader.applied.specs.values())
+        watch(supervisor, self._reloader.applied.routing)
         self._reloading.show_invalid()
         self._applied.set()
         self._tell_ready(addresses)
@@ -215,6 +236,7 @@ class Daemon:
             pid=os.getpid(),
             addresses=addresses,
             gateway_token=gateway.token_file,
+            handlers=self._handlers.views,
             stopping=lambda: self._stage,
         )
         control = ControlServer(
@@ -225,6 +247,7 @@ class Daemon:
             instance=self._state.instance,
             keeping=self._keeper,
             desk=self._desk,
+            more=HandlerRoutes(self._handlers).routes(),
         )
         await parts.enter_async_context(control)
         return gateway, addresses
@@ -270,6 +293,11 @@ class Daemon:
         self._state.remember()
 
     # What is told
+
+    def _shown(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """A line of a handler, where lines of its level are written."""
+        if self._log.is_shown(level):
+            self._log.emit(level, message, fields)
 
     def _health(self, path: str, verbose: bool) -> tuple[int, str | dict[str, object]]:
         if path == "/readyz":

@@ -297,5 +297,25 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
         {"lost": e.lost},
     ),
     ev.StateStoreReplaced: _store_replaced,
+    ev.HandlerCircuitOpened: lambda e: (
+        "error",
+        f"handler {e.handler}: {e.failures} failures in a row, it is left alone until {iso_time(e.next_try)}: {e.why}",
+        {"handler": e.handler, "failures": e.failures, "next_try": e.next_try},
+    ),
+    ev.HandlerCircuitClosed: lambda e: (
+        "info",
+        f"handler {e.handler}: takes events again, after {e.seconds:.0f} s",
+        {"handler": e.handler, "seconds": e.seconds},
+    ),
+    ev.HandlerGaveUp: lambda e: (
+        "error",
+        f"handler {e.handler}: {e.count} {'event has' if e.count == 1 else 'events have'} become dead letters: {e.why}",
+        {"handler": e.handler, "count": e.count},
+    ),
+    ev.HandlersFlooded: lambda e: (
+        "warning",
+        f"events came faster than they could be routed: {e.count} have reached no handler",
+        {"count": e.count},
+    ),
     ev.GuardianLost: lambda _: ("warning", "the guardian has ended; another one is started", {}),
 }

@@ -11,17 +11,21 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from mcpvisor.daemon.config.applied import decide
+from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
 from mcpvisor.daemon.config.settings import changed_settings
-from mcpvisor.daemon.control.reloading import ConfigState
+from mcpvisor.daemon.control.reloading import ConfigState, Plan
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
+from mcpvisor.daemon.handlers.changes import HandlerChange
+from mcpvisor.daemon.handlers.engine import HandlerEngine
+from mcpvisor.daemon.handlers.routing import Routing
+from mcpvisor.daemon.handlers.specs import HandlerSpec
+from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.invalid import InvalidEntry
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -33,9 +37,11 @@ class DaemonReloading:
         reloader: Reloader,
         supervisor: Supervisor,
         *,
+        handlers: HandlerEngine,
         notifier: Notifier,
         status_line: Callable[[], str],
     ) -> None:
+        self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
         self._notifier = notifier
@@ -55,6 +61,8 @@ class DaemonReloading:
             hints=answer["hints"],
             needs_restart=answer["needs_restart"],
             ready=ready,
+            handlers=answer["handlers"],
+            routes_changed=answer["routes_changed"],
         )
 
     async def apply(self, trigger: str) -> ReloadReport:
@@ -64,11 +72,16 @@ class DaemonReloading:
             return ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(told,), hints=(), needs_restart=())
         self._notifier.reloading()
         try:
-            report = await self._reloader.reload(trigger, self._supervisor.apply)
+            report = await self._reloader.reload(trigger, self._supervisor.apply, self._apply_handlers)
             self.show_invalid()
         finally:
             self._notifier.ready(self._status_line())
         return report
+
+    def _apply_handlers(self, specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
+        changes = self._handlers.apply(specs, routing)
+        watch(self._supervisor, routing)
+        return changes
 
     def show_invalid(self) -> None:
         """Let entries that cannot be used, and have no last good version, be seen as failed servers."""
@@ -78,19 +91,27 @@ class DaemonReloading:
             InvalidEntry(name=name, reason=problem.error, origin=problem.where) for name, problem in invalid.items() if name
         )
 
-    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState, tuple[str, ...]]:
+    async def plan(self, paths: Sequence[str]) -> Plan:
         """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""
         if not paths:
             applied = await self._reloader.preview()
             state = _state(applied.ok, rejected_json(applied.rejected))
-            return self._supervisor.plan(applied.specs.values()), state, applied.needs_restart
+            return self._plan(applied, state, applied.needs_restart)
         read = partial(load, [Path(path) for path in paths], dict(os.environ))
         loaded = await anyio.to_thread.run_sync(read)
         found = decide(None, loaded, anyio.current_time())
-        specs: Mapping[str, ServerSpec] = found.specs if found is not None else {}
         settings = changed_settings(self._reloader.applied.running, found.basis.settings) if found is not None else ()
         state = _state(not loaded.problems, rejected_json(loaded.problems))
-        return self._supervisor.plan(specs.values()), state, settings
+        return self._plan(found, state, settings)
+
+    def _plan(self, applied: Applied | None, state: ConfigState, settings: tuple[str, ...]) -> Plan:
+        return Plan(
+            servers=self._supervisor.plan(applied.specs.values() if applied is not None else ()),
+            handlers=self._handlers.plan(applied.handlers if applied is not None else {}),
+            routes_changed=(applied.routing if applied is not None else Routing()) != self._handlers.routing,
+            config=state,
+            needs_restart=settings,
+        )
 
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
@@ -107,7 +128,7 @@ class DaemonReloading:
 
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
     """Tell the metrics what came of a reload."""
-    outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes else "rejected"
+    outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes or report.handlers else "rejected"
     recorder.config_reloaded(report.trigger, outcome, time.time())
     recorder.rejected_entries(len(report.rejected))
 

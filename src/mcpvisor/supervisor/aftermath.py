@@ -26,6 +26,9 @@ class Reaction(StrEnum):
     """`backoff`, or `crash_loop` after too many."""
 
 
+SLOW_RETRY: Final = 300.0
+"""Seconds between tries of what an edit or another credential has to mend."""
+
 COUNTED: Final = frozenset({"process_exited", "stdout_closed", "start_timeout", "protocol", "probe"})
 """Ends of processes and of handshakes count towards the window; dials, sessions and credentials do not."""
 

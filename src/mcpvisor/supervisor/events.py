@@ -425,9 +425,9 @@ class QuestionPut(ServerEvent):
 class QuestionSettled(ServerEvent):
     """A question of the server is over, after `seconds`; `by` is whoever was asked, or `nobody`.
 
-    `action` is `accept`, `decline` or `cancel`; `answered` or `refused` for what is no elicitation; `withdrawn` where nobody
-    waits for an answer any more. `properties` are the names of what was answered, never the values; `why` says what the answer
-    was not taken for, or why nobody was asked. `mode` is as above, or `other` for one that the protocol does not know.
+    `action` is `accept`, `decline` or `cancel`; `answered`, `refused` or `failed` for what is no elicitation; `withdrawn` where
+    nobody waits for an answer any more. `properties` are the names of what was answered, never the values; `why` says why an
+    answer was not taken, or nobody was asked. `mode` is as above, or `other` for one that the protocol does not know.
     """
 
     id: str
@@ -439,3 +439,40 @@ class QuestionSettled(ServerEvent):
     properties: tuple[str, ...]
     seconds: float
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerCircuitOpened(Event):
+    """A handler has failed `failures` times in a row and is left alone until `next_try`, in wall-clock seconds."""
+
+    handler: str
+    failures: int
+    why: str
+    next_try: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerCircuitClosed(Event):
+    """A handler takes events again, `seconds` after it was left alone."""
+
+    handler: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerGaveUp(Event):
+    """Events of a handler have become dead letters: `count` since this was told last, which is once a minute at most.
+
+    `why` is of the newest of them.
+    """
+
+    handler: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlersFlooded(Event):
+    """Events came faster than they could be routed, and `count` of them have reached no handler; told once a minute at most."""
+
+    count: int

@@ -117,8 +117,9 @@ class Generation:
         place: StartPlace | None = None
         try:
             with self._scope:
-                if self.number == 1 and self.spec.transport != "stdio":
-                    await self._means.starts.spread(self._means.urgent)
+                if self.number == 1:
+                    starts = self._means.starts
+                    await (starts.step_aside if self.spec.transport == "stdio" else starts.spread)(self._means.urgent)
                 place = await self._means.starts.enter(self._means.urgent)
                 self.opened_at = anyio.current_time()
                 self._post(told.Launched(self.number))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcpvisor.supervisor.aftermath import COUNTED, Reaction, over_ceiling, reaction_to, reason_of
+from mcpvisor.supervisor.aftermath import COUNTED, SLOW_RETRY, Reaction, reaction_to, reason_of
 from mcpvisor.supervisor.backoff import Jitter, RestartHistory
 from mcpvisor.supervisor.held import Held
 from mcpvisor.supervisor.lifecycle_messages import (
@@ -39,22 +39,16 @@ from mcpvisor.supervisor.lifecycle_messages import (
     WantedSet,
     Woken,
 )
+from mcpvisor.supervisor.recycling import Recycling
 from mcpvisor.supervisor.replacing import Replacement
 from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.start_time import start_budget, start_timed_out
 from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, State
 from mcpvisor.supervisor.status import BARRED
 from mcpvisor.supervisor.transports.wire import LINGERING
 
-SLOW_RETRY: Final = 300.0
-"""Seconds between tries of what an edit or another credential has to mend."""
-
 SERVED_AFTER: Final = 5.0
 """Seconds of being ready after which an end is followed by an immediate restart, even if nobody had asked anything."""
-
-MAX_START_TIMEOUT: Final = 300.0
-
-STILL_MOVING: Final = 5.0
-"""A server that wrote to stderr so many seconds before its start timed out was at work, as a cold package start is."""
 
 STOP_SLACK: Final = 10.0
 """Seconds beyond the stop ladder after which a generation that does not close is reported, not waited for."""
@@ -75,8 +69,7 @@ class Lifecycle:
         self._lacking = ""
         """What does not work besides calls of the generation that serves."""
         self._replacement: Replacement | None = None
-        self._recycled_at = float("-inf")
-        self._too_large = ""
+        self._recycling = Recycling()
         self._deadline: float | None = None
         self._ready_since: float | None = None
         self._tried_at = float("-inf")
@@ -133,9 +126,9 @@ class Lifecycle:
     @property
     def recycling(self) -> tuple[str, float | None]:
         """Why the one that serves is to be replaced for its memory, and from when on it may be; empty where it is not."""
-        if not self._too_large or self.state not in UP or self._replacement is not None:
+        if not self._recycling.reason or self.state not in UP or self._replacement is not None:
             return "", None
-        return self._too_large, self._recycled_at + self.spec.restart.stable_after
+        return self._recycling.reason, self._recycling.due(self.spec.restart)
 
     @property
     def is_gone(self) -> bool:
@@ -216,13 +209,11 @@ class Lifecycle:
 
     def _weigh(self, event: MemorySampled, now: float) -> list[Command]:
         """Replace in good order what uses too much memory, at most once in `stable_after`."""
-        is_held = event.generation == self._current and self.state in UP and self._replacement is None
-        reason = over_ceiling(event.resident_bytes, self.spec.restart)
-        if not is_held or not reason or now - self._recycled_at < self.spec.restart.stable_after:
-            self._too_large = reason if is_held else ""
+        if event.generation != self._current or self.state not in UP or self._replacement is not None:
+            self._recycling.forget()
             return []
-        self._recycled_at, self._too_large = now, ""
-        return self._restart(reason, "memory", now)
+        reason = self._recycling.weigh(event.resident_bytes, self.spec.restart, now)
+        return self._restart(reason, "memory", now) if reason else []
 
     def _stop_budget(self) -> float:
         return self.spec.stop_seconds + STOP_SLACK
@@ -258,7 +249,7 @@ class Lifecycle:
         return self._move(State.READY if is_whole else State.DEGRADED, "; ".join(part for part in parts if part))
 
     def _start_budget(self) -> float:
-        return min(self.spec.start_timeout * 2.0**self._history.start_timeouts, max(MAX_START_TIMEOUT, self.spec.start_timeout))
+        return start_budget(self.spec.start_timeout, self._history.start_timeouts)
 
     def _stable_at(self) -> float | None:
         if self._ready_since is None or not (self._history.row or self._history.ends):
@@ -275,7 +266,8 @@ class Lifecycle:
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
             self._held.linger(event.generation)
-        self._current, self._ready_since, self._too_large = None, None, ""
+        self._current, self._ready_since = None, None
+        self._recycling.forget()
         if stable:
             self._history.forget()
         if self.wanted is not Wanted.RUNNING:
@@ -372,15 +364,8 @@ class Lifecycle:
         return [restarted, Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(event.lacking)]
 
     def _not_come_up(self, beside: Replacement, event: Ended, now: float) -> list[Command]:
-        reaction = reaction_to(event, self.spec.restart)
-        if reaction is Reaction.ANOTHER_WAY:
-            beside.generation = None
+        if not beside.came_to_nothing(event, self.spec.restart, self._history, now):
             return self._try_replacement(beside, "another_way")
-        found = self._history.next_try(event, self.spec.restart, now, served=False, counts=False)
-        slow = reaction in (Reaction.MEND, Reaction.CREDENTIALS)
-        given_up = reaction in (Reaction.GIVE_UP, Reaction.DONE)
-        detail = reason_of(event, reaction, self.spec.restart)
-        beside.failed(detail, None if given_up else max(found.at, now + SLOW_RETRY if slow else now))
         # The time of the next try is news even where the reason is the same as the last time.
         return self._beside_changed() or [Moved(self.state, self.state, self.reason)]
 
@@ -427,7 +412,9 @@ class Lifecycle:
             budget, self._deadline = self._start_budget(), self._stable_at()
             return self._serve_as(f"its lists are not read after {budget:g} s; calls are served")
         if self.state in STARTING and self._current is not None:
-            end = self._start_timed_out(self._current, event.stderr_at, now)
+            budget, tried_at = self._start_budget(), self._tried_at
+            detail = start_timed_out(self.state, budget, stderr_at=event.stderr_at, tried_at=tried_at, now=now)
+            end = Ended(self._current, "start_timeout", detail)
             return [TimedOut(end.generation), *self._ended(end, now)]
         self._deadline = None
         if self.state in (State.READY, State.DEGRADED):
@@ -435,13 +422,6 @@ class Lifecycle:
         elif self.state is State.DRAINING:
             return self._move(State.DRAINING, f"{self._rest_reason or self.reason}; its process does not end")
         return []
-
-    def _start_timed_out(self, generation: int, stderr_at: float | None, now: float) -> Ended:
-        what = "did not start" if self.state is State.STARTING else "did not answer the handshake"
-        detail = f"{what} within {self._start_budget():g} s (start_timeout)"
-        if stderr_at is not None and stderr_at >= max(self._tried_at, now - STILL_MOVING):
-            detail += "; it was still writing to stderr, so it may only be slow"
-        return Ended(generation, "start_timeout", detail)
 
     def _open_next(self, now: float, cause: str, reason: str) -> list[Command]:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""

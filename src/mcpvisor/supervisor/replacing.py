@@ -5,7 +5,10 @@ The one that serves stays in service until this one is ready; a try that fails c
 
 from __future__ import annotations
 
-from mcpvisor.supervisor.lifecycle_messages import Launched, Negotiated, Opened
+from mcpvisor.supervisor.aftermath import SLOW_RETRY, Reaction, reaction_to, reason_of
+from mcpvisor.supervisor.backoff import RestartHistory
+from mcpvisor.supervisor.lifecycle_messages import Ended, Launched, Negotiated, Opened
+from mcpvisor.supervisor.spec import RestartPolicy
 from mcpvisor.supervisor.states import State
 
 
@@ -41,10 +44,19 @@ class Replacement:
         if isinstance(event, Negotiated):
             self.phase, self.negotiated_at = State.RESTORING, now
 
-    def failed(self, detail: str, retry_at: float | None) -> None:
-        """The try is over, for the reason `detail`, and another one is due at that time; never where None."""
-        self.generation, self.deadline = None, retry_at
+    def came_to_nothing(self, event: Ended, policy: RestartPolicy, history: RestartHistory, now: float) -> bool:
+        """The try is over. False where the server is to be tried at once in another way, which says nothing against it."""
+        self.generation = None
+        reaction = reaction_to(event, policy)
+        if reaction is Reaction.ANOTHER_WAY:
+            return False
+        found = history.next_try(event, policy, now, served=False, counts=False)
+        slow = reaction in (Reaction.MEND, Reaction.CREDENTIALS)
+        given_up = reaction in (Reaction.GIVE_UP, Reaction.DONE)
+        self.deadline = None if given_up else max(found.at, now + SLOW_RETRY if slow else now)
+        detail = reason_of(event, reaction, policy)
         self.trouble = f"{self.reason}, but the next session did not come up ({detail})"
+        return True
 
     def afresh(self) -> Replacement:
         """The same one, to be tried without waiting; it has been in trouble as before."""

@@ -18,6 +18,13 @@ SPREAD_SECONDS: Final = 0.5
 """First dials of HTTP servers that come together are spread: over so much for each of them, and so long at the most."""
 
 
+AT_ONCE: Final = 4
+"""Of the servers of which it is known what they offer so many start at once, however many there are."""
+
+ASIDE_SECONDS: Final = 0.5
+"""What the others of them leave to those who ask what they offer: new processes take all that a small machine has."""
+
+
 class Urgency(IntEnum):
     """How soon a server is to start among those that wait for a place; the lowest goes first."""
 
@@ -25,6 +32,8 @@ class Urgency(IntEnum):
     AWAITED = 1
     """Calls wait for it."""
     PLAIN = 2
+    SHOWN = 3
+    """What it offered last is on show meanwhile."""
 
 
 Urgent = Callable[[], Urgency]
@@ -65,6 +74,7 @@ class StartGate:
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()
         self._dialling = 0
+        self._aside = 0
 
     async def enter(self, urgent: Urgent) -> StartPlace:
         """Wait for a place; whoever gets it must see to its release."""
@@ -93,7 +103,7 @@ class StartGate:
 
     async def spread(self, urgent: Urgent) -> None:
         """Wait a random moment where many dial at once: up to 10 ms for each of those before, half a second at the most."""
-        if urgent() is not Urgency.PLAIN:
+        if urgent() < Urgency.PLAIN:
             return
         delay = min(self._dialling * SPREAD_STEP, SPREAD_SECONDS) * self._jitter()
         self._dialling += 1
@@ -101,3 +111,13 @@ class StartGate:
             await anyio.sleep(delay)
         finally:
             self._dialling -= 1
+
+    async def step_aside(self, urgent: Urgent) -> None:
+        """Wait half a second where many start together of which the offers are on show: whoever lists them goes first."""
+        if urgent() is not Urgency.SHOWN:
+            return
+        self._aside += 1
+        try:
+            await anyio.sleep(ASIDE_SECONDS if self._aside > AT_ONCE else 0)
+        finally:
+            self._aside -= 1

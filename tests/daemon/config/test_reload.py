@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import anyio
 import pytest
 
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader, ReloadReport, rejected_json
+from mcpvisor.daemon.handlers.changes import HandlerChange, changes_between
+from mcpvisor.daemon.handlers.routing import Routing
+from mcpvisor.daemon.handlers.specs import HandlerSpec
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, plan_changes
 
 pytestmark = pytest.mark.anyio
@@ -62,6 +65,29 @@ async def test_a_reload_names_what_changes(etc: Path, environ: dict[str, str], w
     assert (True, "command", {"x", "z"}) == (report.ok, report.trigger, set(planned.specs))
     assert (await reloader.reload("command", goal.apply)).changes == ()
     assert report.as_json()["changes"][0] == {"server": "x", "change": "update", "fields": ["queue"]}
+
+
+async def test_a_reload_changes_handlers_too(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """Handlers and routes are handed on after the servers, and what happens to them is in the report."""
+    log = '[handlers.a]\ntype = "log"\n'
+    write(etc / "mcpvisor.toml", ONE + log)
+    reloader, goal = await _started(etc, environ)
+    old = dict(reloader.applied.handlers)
+    write(etc / "mcpvisor.toml", ONE + log + 'queue = 3\n[handlers.b]\ntype = "log"\n[[routes]]\nhandler = "b"\n')
+    given: list[Routing] = []
+
+    def apply_handlers(specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
+        given.append(routing)
+        return changes_between(old, specs)
+
+    report = await reloader.reload("command", goal.apply, apply_handlers)
+
+    assert ((), [("b",)], True) == (report.changes, [r.handlers for r in given[0].routes], report.routes_changed)
+    assert [
+        {"handler": "a", "change": "restart", "fields": ["queue"]},
+        {"handler": "b", "change": "start", "fields": []},
+    ] == report.as_json()["handlers"]
+    assert not (await reloader.reload("command", goal.apply)).routes_changed
 
 
 async def test_a_rejected_entry_is_reported(

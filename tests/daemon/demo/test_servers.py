@@ -179,6 +179,7 @@ def test_slow_tells_its_progress():
     assert "lift-off" == answer["result"]["content"][0]["text"]
 
 
+@pytest.mark.alone
 def test_slow_stops_when_it_is_withdrawn():
     """A withdrawn count ends at once."""
     with speaking("slow") as server:

@@ -28,6 +28,7 @@ def hostile():
     return join(shelf(f"s{number}", [f"{{{first}of{number}}}{tail}" for first in _names(100)]) for number in range(10))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("uri", ["/" + "y" * (MAX_URI - 1), "y/" * (MAX_URI // 2), "/" + "y" * 300, "y/"])
 def test_the_worst_uri(hostile: Catalog, uri: str):
     """The most hostile templates of many servers keep a URI's owner from being found for less than 50 ms of work."""

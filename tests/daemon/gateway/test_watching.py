@@ -148,6 +148,28 @@ async def test_what_nobody_owns(supervisor: PuppetSupervisor, tmp_path: Path):
     assert watched == {}
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_server_that_is_starting(tmp_path: Path, era: str):
+    """Whoever asks before it is known what a server has waits for that, as for a first list."""
+    starting = PuppetConnection("a", is_tried=False)
+    supervisor = PuppetSupervisor(starting)
+    async with served(supervisor, tmp_path, agreeing="a", first_list_wait=5) as (_, legacy, modern, tasks):
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await subscribe(legacy, "a://1") if era == "legacy" else await listening(modern, tasks, "a://1"))
+
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        before = list(answers)
+        supervisor.change("a", "resources", {"uri": "a://1", "name": "1"})
+        starting.first_try.set()
+        await until(lambda: bool(answers))
+        watched = supervisor.watched("a")
+
+    assert (before, watched) == ([], {"a://1": 1})
+
+
 async def test_what_the_server_refuses(supervisor: PuppetSupervisor, tmp_path: Path):
     """Whoever asks is told so, with the reason, and it is not wanted any more; what the server agrees to is none the worse."""
     async with served(supervisor, tmp_path, "a://2") as (_, legacy, modern, tasks):

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from mcpvisor.daemon.handlers.globs import Glob
 from mcpvisor.daemon.handlers.routing import QUIET_KINDS, Match, Route, Routing, RoutingOptions, Subject
+from mcpvisor.daemon.handlers.watching import named_by
+from mcpvisor.supervisor.subscriptions.standing import Wish
 
 
 def route(handler: str, **conditions: Any) -> Route:
@@ -87,6 +89,21 @@ def test_ways_to_handlers_that_are_gone_are_left_out() -> None:
     routing = Routing(routes=(both, route("b")), options=RoutingOptions(default=("b",))).only({"a": None})
 
     assert ((Route(handlers=("a",)),), ()) == (routing.routes, routing.options.default)
+
+
+def test_what_is_watched_for_routes() -> None:
+    """A resource is watched whose route names it and its server whole; a pattern of either names nothing to be watched."""
+    routing = Routing(
+        routes=(
+            route("a", servers=["docs", "notes"], uris=["x://1", "x://**"]),
+            route("b", servers=["docs"], uris=["x://2"]),
+            route("c", servers=["d*"], uris=["x://3"]),
+            route("d", uris=["x://4"]),
+            route("e", servers=["docs"], kinds=frozenset({"list_changed"})),
+        )
+    )
+
+    assert {"docs": {"x://1": Wish(), "x://2": Wish()}, "notes": {"x://1": Wish()}} == named_by(routing)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import time
 import pytest
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("size", [100, 20_000])
 def test_killed_while_it_writes(rig, size):
     """After SIGKILL the file is whole, and holds every event up to a second before."""

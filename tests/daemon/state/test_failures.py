@@ -139,6 +139,7 @@ def test_a_read_only_disk(rig, tmp_path):
 # Hanging
 
 
+@pytest.mark.alone
 async def test_a_write_that_hangs(opened, tmp_path):
     """While another program holds the lock the store is down within seconds, nobody waits, and all is written afterwards."""
     async with opened(Limits(slow_write=1.0)) as store:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpvisor.daemon.state.kept import KeptSession, Limits, PastEvent
+from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, Limits, PastEvent
 from mcpvisor.supervisor.auth.kinds import ClientCredentials
 from mcpvisor.supervisor.auth.token_source import token_key
 from mcpvisor.supervisor.lifecycle_messages import Wanted
@@ -41,6 +41,14 @@ SESSION = KeptSession(
     opened_with={"protocolVersion": "x"},
     used_at=1000.0,
     watched=("memo://a", "MiXeD://B/"),
+)
+KEPT = KeptEvent(
+    handler="h",
+    event={"id": "1", "kind": "k", "server": "s", "at": 1.0, "coalesced": 1, "data": {}},
+    accepted_at=1000.0,
+    tries=2,
+    dead_at=1001.0,
+    why="x",
 )
 
 
@@ -256,6 +264,16 @@ def offer_text(**parts: object) -> bytes:
         ("UPDATE servers SET offer = ?", [offer_text(resources=[{"name": "a"}])]),
         ("UPDATE servers SET offer = ?", [offer_text(resource_templates=["a"])]),
         ("UPDATE servers SET offer = ?", [offer_text(instructions=["a"])]),
+        ("UPDATE handler_events SET event = ?", [b"{}"]),
+        (
+            "UPDATE handler_events SET event = ?",
+            [b'{"id": "x", "kind": "k", "server": "s", "at": 1, "data": 3, "coalesced": 1}'],
+        ),
+        ("UPDATE handler_events SET key = ?", ["another/1"]),
+        ("UPDATE handler_events SET handler = ?", [b"\xff"]),
+        ("UPDATE handler_events SET tries = ?", ["abc"]),
+        ("UPDATE handler_events SET accepted_at = ?", [1e300]),
+        ("UPDATE handler_events SET dead_at = ?", ["abc"]),
         ("UPDATE journal SET at = ?", [1e300]),
         ("UPDATE journal SET event = ?", [b'{"at": 1.0, "server": "files"}']),
         ("UPDATE journal SET event = ?", [b'{"at": 1e300, "server": "files", "kind": "k"}']),
@@ -270,15 +288,16 @@ async def test_a_row_with_a_wrong_type_costs_only_itself(opened, tmp_path, caplo
         store.keep_order("files", ORDER)
         await store.keep_token("k", KeptToken(value=Secret("s3cret"), expires_at=5.5))
         store.keep_session(SESSION)
+        store.keep_event(KEPT)
         store.note(event(1))
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection, connection:
         connection.execute(change, values)
     async with opened() as store:
         known = [store.recall("files", "t"), store.standing_order("files"), store.token("k")]
-        found = [*known, *store.sessions(), *store.past]
+        found = [*known, *store.sessions(), *store.kept_events(), *store.past]
         assert store.health.up
 
-    assert 4 == sum(one is not None for one in found)
+    assert 5 == sum(one is not None for one in found)
     assert ["rows of the state file that make no sense, and are left where they are: 1"] == caplog.messages
 
 

@@ -259,6 +259,7 @@ def test_a_group_of_the_same_name_that_was_left_is_emptied_first(group):
     assert [] == members(group / "files-3")
 
 
+@pytest.mark.alone
 @pytest.mark.cgroup
 def test_the_way_into_the_group_blocks_for_a_few_milliseconds_only(group):
     """The median start into a group takes less than 10 ms of the loop's time: the child pays for its way in."""

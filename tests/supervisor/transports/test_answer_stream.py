@@ -144,6 +144,7 @@ async def test_a_stream_with_ids_is_taken_up_again(is_reset: bool) -> None:
         assert (None, 0) == (wire.end, wire.in_flight)
 
 
+@pytest.mark.alone
 @pytest.mark.anyio
 async def test_a_stream_without_ids_is_lost_at_once() -> None:
     """Nobody waits for an answer that cannot come."""

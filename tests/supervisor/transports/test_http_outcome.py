@@ -203,6 +203,13 @@ def test_session_error_inside_an_answer(text: bytes, expected: bool) -> None:
     assert expected == is_session_error(text)
 
 
+def test_only_refused_credentials_may_concern_the_whole_session() -> None:
+    """A 401 makes it doubtful; a 403 is about that request, and every other row says itself what it means for the session."""
+    doubtful = [name for name, answer, *_ in ROWS if judge(answer).is_doubtful]
+
+    assert ["401", "401 with json", "401 to a call that was redirected"] == doubtful
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "expected"),
     [
@@ -210,7 +217,8 @@ def test_session_error_inside_an_answer(text: bytes, expected: bool) -> None:
         (200, "application/json", PushAnswer.NONE),
         (200, "text/plain", PushAnswer.NONE),
         (400, "", PushAnswer.NONE),
-        (401, "", PushAnswer.NONE),
+        (401, "", PushAnswer.REFUSED),
+        (403, "", PushAnswer.REFUSED),
         (404, "", PushAnswer.NONE),
         (405, "", PushAnswer.NONE),
         (406, "", PushAnswer.NONE),
@@ -221,7 +229,10 @@ def test_session_error_inside_an_answer(text: bytes, expected: bool) -> None:
     ],
 )
 def test_answers_to_the_get(status: int, kind: str, expected: PushAnswer) -> None:
-    """A GET that is refused in any of the ways seen in the field means "no push stream"; trouble means "try again"."""
+    """A GET that is refused in any of the ways seen in the field means "no push stream"; trouble means "try again".
+
+    Refused credentials are neither: they say nothing of the stream.
+    """
     assert expected == judge_push(status, kind)
 
 

@@ -412,6 +412,7 @@ def cancelled_in(seen: list[dict[str, Any]]) -> list[int]:
     return [one["params"]["requestId"] for one in seen if one.get("method") == "notifications/cancelled"]
 
 
+@pytest.mark.alone
 async def test_nobody_waits_for_a_cancellation_to_be_taken() -> None:
     """A server that is stopped takes no notice of it either; who has left does not wait for that."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def test_overlong_line_in_one_piece():
     assert [b"a", Overlong(2000, b"x" * 2000 + b"x" * 2000), b"b"] == lines([b"a\n" + b"x" * 2000 + b"\nb\n"])
 
 
+@pytest.mark.alone
 def test_huge_line_takes_linear_time():
     """Thirty-two megabytes in pieces of a pipe's size are put together in a fraction of a second."""
     splitter = LineSplitter(64 << 20)

@@ -43,6 +43,7 @@ async def gone(pid: int) -> None:
         await anyio.sleep(0.005)
 
 
+@pytest.mark.alone
 async def test_killed_server_fails_what_is_in_flight_at_once(opened, told):
     """After kill -9 a request in flight fails within 100 ms as maybe executed, and the reason names the signal."""
     with anyio.fail_after(5):
@@ -71,6 +72,7 @@ async def test_killed_server_fails_what_is_in_flight_at_once(opened, told):
     ]
 
 
+@pytest.mark.alone
 async def test_kill_is_seen_although_another_process_holds_stdout(opened, told):
     """A process in a session of its own that holds stdout delays the failure to 300 ms at most, and is killed on leaving."""
     with anyio.fail_after(5):
@@ -155,6 +157,7 @@ async def test_server_that_leaves_at_the_end_of_stdin_is_not_signalled(opened, t
     assert [(0, None, True)] == [(one["exit_code"], one["signal"], one["wanted"]) for one in told.ended]
 
 
+@pytest.mark.alone
 async def test_stubborn_tree_is_ended_in_the_graces(opened, told, handshake):
     """A launcher whose child ignores SIGTERM and the end of stdin is ended with its child, in the graces and a second."""
     with anyio.fail_after(8):

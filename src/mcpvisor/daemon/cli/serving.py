@@ -32,14 +32,20 @@ def register(verbs: Verbs) -> None:
 
 def run_daemon(arguments: argparse.Namespace) -> int:
     """`run`: the daemon, until it is told to end."""
-    from mcpvisor.daemon.run import main
+    from mcpvisor.daemon.loading import sparing
+
+    with sparing():
+        from mcpvisor.daemon.run import main
 
     return main(arguments.config or config_paths(os.environ, os.geteuid()))
 
 
 def run_demo(_: argparse.Namespace) -> int:
     """`demo`: the daemon with the servers of the package."""
-    from mcpvisor.daemon.demo.run import main
+    from mcpvisor.daemon.loading import sparing
+
+    with sparing():
+        from mcpvisor.daemon.demo.run import main
 
     return main()
 

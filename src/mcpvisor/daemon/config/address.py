@@ -33,8 +33,8 @@ def read_address(entry: TableReader, transport: HttpTransport) -> HttpTarget | N
     """The target of an entry that has a `url`; None after a problem with the URL itself."""
     url = _url(entry)
     auth = read_auth(entry, url_fault)
-    headers = _headers(entry, headers_of(auth))
-    tls = _tls(entry)
+    headers = read_headers(entry, headers_of(auth))
+    tls = read_tls(entry)
     if url is None:
         return None
     return HttpTarget(url=url, transport=transport, headers=headers, auth=auth, tls=tls)
@@ -83,7 +83,8 @@ def _authority_fault(parts: SplitResult) -> str:
     return "holds a fragment (#...), which is never sent" if parts.fragment else ""
 
 
-def _headers(entry: TableReader, taken: frozenset[str]) -> tuple[tuple[str, Text], ...]:
+def read_headers(entry: TableReader, taken: frozenset[str], ours: frozenset[str] = _OURS) -> tuple[tuple[str, Text], ...]:
+    """`headers = { NAME = "value" }`, sorted; every value is a secret. `taken` are set by auth, `ours` by the daemon itself."""
     table = entry.table("headers")
     if table is None:
         return ()
@@ -93,7 +94,7 @@ def _headers(entry: TableReader, taken: frozenset[str]) -> tuple[tuple[str, Text
         lower = name.lower()
         if not _TOKEN.fullmatch(name):
             entry.scope.problem(item, "cannot be the name of a header")
-        elif lower in _OURS:
+        elif lower in ours:
             entry.scope.problem(item, "is set by the daemon itself")
         elif lower in seen:
             entry.scope.problem(item, "is written twice, in different case")
@@ -113,7 +114,7 @@ def _is_header_value(text: str) -> bool:
     return all(" " <= c <= "~" or c == "\t" or "\xa0" <= c <= "\xff" for c in text)
 
 
-def _tls(entry: TableReader) -> TlsTrust:
+def read_tls(entry: TableReader) -> TlsTrust:
     """`tls = { ca, ca_mode, client_cert, client_key }`; paths are relative to the file."""
     table = entry.table("tls")
     if table is None:

@@ -46,7 +46,7 @@ def _rule(table: TableReader) -> PolicyRule:
         tools=_globs(table, "tool"),
         modes=_each(table, "mode", QuestionMode, MODE_EXPECTED),
         requires=table.words("requires"),
-        asks=_globs(table, "asks"),
+        asks=tuple(Glob(glob.pattern.lower()) for glob in _globs(table, "asks")),
         content=_content(table),
         defaults=table.flag("defaults", False),
     )

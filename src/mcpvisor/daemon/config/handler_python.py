@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
+from mcpvisor.daemon.config.entry_scope import Item, kind_of
+from mcpvisor.daemon.config.launch import read_environment, read_inherited
+from mcpvisor.daemon.config.policies import read_limits
 from mcpvisor.daemon.config.table_reader import TableReader
-from mcpvisor.daemon.handlers.python_options import PythonOptions
+from mcpvisor.daemon.handlers.python_options import MEMORY, PythonOptions
+from mcpvisor.supervisor.secret import Secret, reveal
 
 OBJECT_EXPECTED: Final = 'object = "package.module:object", or entry_point = "name"'
 
@@ -14,7 +21,18 @@ _OBJECT = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 def read_python(entry: TableReader) -> PythonOptions | None:
-    """`type = "python"`, `object` or `entry_point`; None after a problem with which of them it is."""
+    """`type = "python"` and its keys; None after a problem with which object it is."""
+    arguments, secrets = _arguments(entry)
+    limits = read_limits(entry)
+    options = PythonOptions(
+        path=entry.path("path"),
+        arguments=Secret(json.dumps(arguments, sort_keys=True)),
+        secrets=tuple(secrets),
+        env=read_environment(entry),
+        inherit_env=read_inherited(entry),
+        cwd=entry.path("cwd"),
+        limits=replace(limits, memory=limits.memory or MEMORY),
+    )
     written, named = entry.plain("object"), entry.plain("entry_point")
     item = entry.item("object") or entry.item("entry_point")
     if item is None:
@@ -29,4 +47,38 @@ def read_python(entry: TableReader) -> PythonOptions | None:
     if not written and not named:
         entry.scope.problem(item, "is empty", expected=OBJECT_EXPECTED)
         return None
-    return PythonOptions(object=written, entry_point=named)
+    path = entry.item("path")
+    if path is not None and named:
+        entry.scope.problem(path, "belongs to object: an entry point is of an installed package", expected="no path")
+    return replace(options, object=written, entry_point=named)
+
+
+def _arguments(entry: TableReader) -> tuple[dict[str, Any], list[Secret]]:
+    """`arguments = { ... }` with its variables put in, and the secrets among its texts."""
+    table = entry.table("arguments")
+    if table is None:
+        return {}, []
+    secrets: list[Secret] = []
+    found: dict[str, Any] = {}
+    for name, item in table.all_items().items():
+        if not name.isidentifier():
+            entry.scope.problem(item, "cannot be the name of an argument")
+        found[name] = _value(entry, item, secrets)
+    return found, secrets
+
+
+def _value(entry: TableReader, item: Item, secrets: list[Secret]) -> Any:
+    value = item.value
+    if isinstance(value, str):
+        text = entry.text_of(item)
+        if isinstance(text, Secret):
+            secrets.append(text)
+        return "" if text is None else reveal(text)
+    if isinstance(value, dict):
+        return {str(key): _value(entry, Item(one, (*item.path, key), item.document), secrets) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_value(entry, Item(one, (*item.path, at), item.document), secrets) for at, one in enumerate(value)]
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    entry.scope.problem(item, f"is {kind_of(value)}", expected="a text, a number, true, false, a list or a table")
+    return None

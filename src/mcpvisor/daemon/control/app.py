@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
@@ -156,9 +157,16 @@ class Operations:
         paths = (await read_object(request)).get("paths", [])
         if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
             raise invalid("FIELD", "'paths' must be a list of absolute paths")
-        changes, config, needs_restart = await self._reloading.plan(paths)
-        view = {"changes": [change_view(change) for change in changes], "config": config}
-        return json_response({**view, "needs_restart": list(needs_restart)})
+        plan = await self._reloading.plan(paths)
+        return json_response(
+            {
+                "changes": [change_view(change) for change in plan.servers],
+                "config": plan.config,
+                "needs_restart": list(plan.needs_restart),
+                "handlers": [change.as_json() for change in plan.handlers],
+                "routes_changed": plan.routes_changed,
+            }
+        )
 
     def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change, and what its server does now; one that was removed does nothing any more."""
@@ -183,14 +191,21 @@ class Operations:
 
 
 def build_app(
-    supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, desk: OpenDesk, closing: anyio.Event
+    supervisor: Supervisor,
+    reloading: Reloading,
+    facts: Facts,
+    keeping: Keeping,
+    desk: OpenDesk,
+    closing: anyio.Event,
+    more: Sequence[Route] = (),
 ) -> Starlette:
-    """The control API as an ASGI app; `closing` ends its streams."""
+    """The control API as an ASGI app; `closing` ends its streams, `more` are the routes of other parts of the daemon."""
     operations = Operations(supervisor, reloading, facts, keeping, desk, closing)
     calls = Calls(supervisor, desk, closing)
     elicitations = Elicitations(desk)
     return Starlette(
         routes=[
+            *more,
             Route("/v1/version", operations.version, methods=["GET"]),
             Route("/v1/status", operations.status, methods=["GET"]),
             Route("/v1/reload", operations.reload, methods=["POST"]),

@@ -91,6 +91,7 @@ def status_view(
         "now": now,
         "daemon": facts_view(facts),
         "state_store": state_store,
+        "handlers": [dict(handler) for handler in facts.handlers()],
         "stopping": facts.stopping() or None,
         "waiting_questions": waiting_questions,
     }

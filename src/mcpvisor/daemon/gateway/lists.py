@@ -39,7 +39,7 @@ class Lists:
 
     async def answer(self, method: str, params: Mapping[str, Any], caller: Caller) -> JsonObject:
         """One page of a list. Raises RequestFailed for a cursor that is not good any more."""
-        await self._wait_for_servers(caller)
+        await self.wait_for_servers(caller)
         self._catalogs.refresh()
         kind, field = LISTS[method]
         entries = self._catalogs.current(self._view).entries(kind)
@@ -61,7 +61,7 @@ class Lists:
         except UnknownServer:
             return True
 
-    async def _wait_for_servers(self, caller: Caller) -> None:
+    async def wait_for_servers(self, caller: Caller) -> None:
         """Many clients list once, at their start: that list should be whole. Later ones never wait.
 
         A server of which an earlier run knows what it offers is not waited for: that is shown, marked stale, and where the

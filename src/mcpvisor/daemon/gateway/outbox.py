@@ -11,6 +11,8 @@ from mcpvisor.daemon.gateway.backlog import Backlog, size_of
 
 JsonObject = dict[str, Any]
 Push = Callable[[str, JsonObject | None], Awaitable[None]]
+Listened = Callable[[], Awaitable[None]]
+"""Returns once the client has a stream on which it listens."""
 
 UPDATED: Final = "notifications/resources/updated"
 
@@ -70,21 +72,22 @@ class Outbox:
         else:
             self._logs.dropped += 1
 
-    async def deliver(self, push: Push) -> None:
-        """Send what comes in, for ever; the caller's scope ends it."""
+    async def deliver(self, push: Push, listened: Listened) -> None:
+        """Send what comes in, for ever; the caller's scope ends it. What waits for the client to listen is still merged."""
         while True:
-            while self._changes or self._updated or self._told or self._logs:
-                if self._changes:
-                    method = next(iter(self._changes))
-                    del self._changes[method]
-                    await push(method, None)
-                elif self._updated:
-                    uri = next(iter(self._updated))
-                    del self._updated[uri]
-                    await push(UPDATED, {"uri": uri})
-                elif self._told:
-                    await push(*self._told.pop())
-                else:
-                    await push(*self._logs.pop())
-            self._filled = anyio.Event()
-            await self._filled.wait()
+            await listened()
+            if self._changes:
+                method = next(iter(self._changes))
+                del self._changes[method]
+                await push(method, None)
+            elif self._updated:
+                uri = next(iter(self._updated))
+                del self._updated[uri]
+                await push(UPDATED, {"uri": uri})
+            elif self._told:
+                await push(*self._told.pop())
+            elif self._logs:
+                await push(*self._logs.pop())
+            else:
+                self._filled = anyio.Event()
+                await self._filled.wait()

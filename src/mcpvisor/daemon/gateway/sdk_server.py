@@ -218,6 +218,11 @@ class SessionTransport(StreamableHTTPServerTransport):
         self.end_cause = SESSION_ENDED
         """Why the session ends, for the requests that are still in flight then."""
 
+    async def listened(self) -> None:
+        """Return once the client has a GET stream."""
+        while GET_STREAM_KEY not in self._request_streams:
+            await self._push_changed.wait()
+
     async def push(self, method: str, params: JsonObject | None) -> None:
         """Send a notification on the client's GET stream; waits until the client has one, and room in it."""
         message = JSONRPCNotification(jsonrpc="2.0", method=method, params=params)

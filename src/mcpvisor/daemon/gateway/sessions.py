@@ -300,7 +300,7 @@ class Sessions:
         cause = GATEWAY_CLOSED  # what cuts it short is not the session's own end
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(session.outbox.deliver, session.transport.push)
+                tasks.start_soon(session.outbox.deliver, session.transport.push, session.transport.listened)
                 await serve_session(session.endpoint, session.transport, settled, task_status=task_status)
                 tasks.cancel_scope.cancel()
             cause = SESSION_ENDED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 from mcpvisor.daemon.gateway.caller import Caller
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.crossing import failure_data, unknown_resource, uri_too_long
+from mcpvisor.daemon.gateway.lists import Lists
 from mcpvisor.daemon.gateway.sdk_server import Context
 from mcpvisor.daemon.gateway.streams import RESOURCES_KEY, Streams
 from mcpvisor.daemon.gateway.templates import MAX_URI
@@ -21,9 +22,10 @@ JsonObject = dict[str, Any]
 class WatchRequests:
     """The requests of either era; each raises RequestFailed, or MCPError where a server is to be named."""
 
-    def __init__(self, view: View, catalogs: Catalogs, watching: Watching, streams: Streams) -> None:
+    def __init__(self, view: View, catalogs: Catalogs, lists: Lists, watching: Watching, streams: Streams) -> None:
         self._view = view
         self._catalogs = catalogs
+        self._lists = lists
         self._watching = watching
         self._streams = streams
 
@@ -33,7 +35,7 @@ class WatchRequests:
         assert session is not None  # the era without sessions has no such method: validation has refused it
         if len(uri) > MAX_URI:
             raise uri_too_long()
-        server = self._catalogs.owner_of(self._view, uri)
+        server = (await self._owners(caller, [uri])).get(uri)
         if uri not in session.watcher.uris and server is None:
             raise unknown_resource(uri, modern=False)
         if server is not None:
@@ -51,8 +53,7 @@ class WatchRequests:
     async def listen(self, ctx: Context, caller: Caller, wish: Mapping[str, Any]) -> JsonObject:
         """`subscriptions/listen`: what is not honoured is left out of the acknowledgement."""
         asked: list[str] = wish.get(RESOURCES_KEY) or []
-        owners = {uri: self._catalogs.owner_of(self._view, uri) for uri in asked if len(uri) <= MAX_URI}
-        owned = {uri: server for uri, server in owners.items() if server is not None}
+        owned = await self._owners(caller, [uri for uri in asked if len(uri) <= MAX_URI])
         async with self._streams.opened(ctx, self._view, caller, wish) as stream:
             watcher = self._watching.open("stream", caller.principal, self._view, stream)
             try:
@@ -63,3 +64,15 @@ class WatchRequests:
                 return await stream.serve()
             finally:
                 self._watching.close(watcher)
+
+    async def _owners(self, caller: Caller, uris: Sequence[str]) -> dict[str, str]:
+        """The URIs that are owned, each with its server; as for a first list, servers that are starting are waited for."""
+        owners = self._owners_now(uris)
+        if len(owners) < len(set(uris)):
+            await self._lists.wait_for_servers(caller)
+            owners = self._owners_now(uris)
+        return owners
+
+    def _owners_now(self, uris: Sequence[str]) -> dict[str, str]:
+        owners = {uri: self._catalogs.owner_of(self._view, uri) for uri in uris}
+        return {uri: server for uri, server in owners.items() if server is not None}

@@ -21,7 +21,8 @@ class Glob:
         self.pattern = pattern
         head = next((n for n, c in enumerate(pattern) if c in _WILD), len(pattern))
         self._prefix = pattern[:head]
-        self._is_literal = head == len(pattern)
+        self.is_literal = head == len(pattern)
+        """Whether it means one text alone."""
         self._letters: dict[str, int] = {}
         """For each letter of the pattern, the bits of the places where it may stand."""
         self._any_letter = 0
@@ -31,7 +32,7 @@ class Glob:
         self._stays_within = 0
         """The same of `*`."""
         self._end = 1
-        if not self._is_literal:
+        if not self.is_literal:
             self._compile(pattern)
 
     def _compile(self, pattern: str) -> None:
@@ -57,7 +58,7 @@ class Glob:
 
     def matches(self, text: str) -> bool:
         """Whether the whole text is one that the pattern means."""
-        if self._is_literal:
+        if self.is_literal:
             return text == self.pattern
         if not text.startswith(self._prefix):
             return False

@@ -40,7 +40,7 @@ def fits(rule: PolicyRule, question: HandlerQuestion) -> bool:
         and (not rule.tools or (question.tool is not None and any_matches(rule.tools, question.tool)))
         and (not rule.modes or question.mode in rule.modes)
         and all(name in required for name in rule.requires)
-        and (not rule.asks or any(any_matches(rule.asks, name) for name in properties))
+        and (not rule.asks or any(any_matches(rule.asks, name.lower()) for name in properties))
     )
 
 

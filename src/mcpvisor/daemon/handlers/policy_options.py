@@ -38,7 +38,7 @@ class PolicyRule:
     requires: tuple[str, ...] = ()
     """Properties that the form must require, all of them."""
     asks: tuple[Glob, ...] = ()
-    """Fits where any property of the form, required or not, is one of these."""
+    """In small letters. Fits where any property of the form, required or not, is one of these, whatever its letters' case."""
     content: tuple[tuple[str, ContentValue], ...] = ()
     """Of an accepted form, by property; those that the form does not ask for are left out."""
     defaults: bool = False

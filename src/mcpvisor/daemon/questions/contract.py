@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 from mcpvisor.daemon.questions.form import Form
 from mcpvisor.supervisor.questions import ELICITATION, ROOTS, SAMPLING, Question, QuestionSink
@@ -17,7 +17,7 @@ JsonObject = dict[str, Any]
 
 Mode = Literal["form", "url"]
 Action = Literal["accept", "decline", "cancel"]
-ACTIONS: frozenset[str] = frozenset({"accept", "decline", "cancel"})
+ACTIONS: Final[tuple[Action, ...]] = ("accept", "decline", "cancel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

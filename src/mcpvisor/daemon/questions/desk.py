@@ -199,7 +199,7 @@ class _Progress:
     def settled(self, verdict: Verdict) -> JsonObject:
         """The result of a verdict, once it was told."""
         given = verdict.result.get("content") if verdict.action == "accept" else None
-        self._settle(verdict.action or "answered", verdict.why, tuple(given or ()))
+        self._settle(verdict.action or ("failed" if verdict.why else "answered"), verdict.why, tuple(given or ()))
         if verdict.action is None and verdict.why:
             raise PeerRefusal(INTERNAL_ERROR, verdict.why)
         return verdict.result

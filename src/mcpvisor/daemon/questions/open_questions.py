@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.questions.contract import Prepared
 from mcpvisor.supervisor.principal import Principal
 
@@ -55,9 +56,9 @@ class OpenQuestions:
         """The question is open as long as the context lasts, and waits `seconds` at the most. Raises TooMany."""
         question = prepared.question
         if sum(one.prepared.question.server == question.server for one in self) >= self._per_server:
-            raise TooMany(f"{self._per_server} questions of this server are open")
+            raise TooMany(f"more than {counted(self._per_server, 'question')} of this server would be open")
         if question.principal is not None and self._of(question.principal) >= self._per_client:
-            raise TooMany(f"{self._per_client} questions to this client are open")
+            raise TooMany(f"more than {counted(self._per_client, 'question')} to this client would be open")
         now = time.time()
         one = OpenQuestion(id=identity, prepared=prepared, whom=whom, since=now, deadline=now + seconds)
         self._open[identity] = one

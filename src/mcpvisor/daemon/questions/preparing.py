@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mcpvisor.daemon.questions.contract import ACTIONS, JsonObject, Mode, Prepared, Unaskable, Verdict
+from mcpvisor.daemon.questions.contract import ACTIONS, Action, JsonObject, Mode, Prepared, Unaskable, Verdict
 from mcpvisor.daemon.questions.form import read_form
 from mcpvisor.daemon.questions.misunderstanding import NotUnderstood
 from mcpvisor.daemon.questions.urls import UnsafeUrl, check_url
@@ -50,8 +50,9 @@ def judge(prepared: Prepared, answer: Any) -> Verdict:
         return declined("the answer is no object") if prepared.mode else _raw({}, "the answer is no object")
     if prepared.mode is None:
         return _raw({key: value for key, value in answer.items() if key != "_meta"})
-    action = answer.get("action")
-    if action not in ACTIONS:
+    given = answer.get("action")
+    action: Action | None = next((one for one in ACTIONS if given == one), None)
+    if action is None:
         return declined("the answer is neither accept nor decline nor cancel")
     if action != "accept":
         return Verdict(result={"action": action}, action=action)

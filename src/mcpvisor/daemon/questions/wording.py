@@ -24,6 +24,8 @@ _ROUND: Final = str.maketrans(
 """Square brackets and what looks like them: around a name they are the mark of this program, and a server cannot write them."""
 _BLANK: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Letters and marks that are seen by nobody."""
+_NOBODYS: Final = frozenset({"Cn", "Co", "Cs"})
+"""The categories of what stands for no letter, and may look like anything."""
 _UNSEEN: Final = re.compile(f"[{_BLANK}]")
 _SUSPECT: Final = re.compile(rf"[{_BLANK}]|[^\w\s\x00-\x7f]{{{_MARKS + 1}}}")
 """What has to be looked at letter by letter."""
@@ -64,5 +66,5 @@ def _seen(text: str) -> str:
             continue
         marks = marks + 1 if category in {"Mn", "Me"} else 0
         if marks <= _MARKS:
-            kept.append(one)
+            kept.append("\ufffd" if category in _NOBODYS else one)
     return "".join(kept)

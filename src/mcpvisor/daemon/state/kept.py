@@ -28,6 +28,27 @@ class KeptSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptEvent:
+    """An event that a handler has accepted and not handled yet; with `dead_at` it is a dead letter, and `why` says why.
+
+    Times are wall-clock seconds since the epoch. The same event may be kept for several handlers.
+    """
+
+    handler: str
+    event: JsonObject
+    """As `HandlerEvent.as_json` gives it."""
+    accepted_at: float
+    tries: int = 0
+    dead_at: float | None = None
+    why: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it apart."""
+        return f"{self.handler}/{self.event['id']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreHealth:
     """Whether what is handed over reaches the disk; `reason` says why not, `since` is wall-clock seconds since the epoch."""
 

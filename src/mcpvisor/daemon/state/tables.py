@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mcpvisor.daemon.state.checks import NotOurs, flag, json_object, moment, text
-from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer
+from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, KnownOrder, KnownServer
 from mcpvisor.supervisor.entries import is_kept_entry
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.lifecycle_messages import Wanted
@@ -163,6 +163,30 @@ def _session_from(row: Row) -> KeptSession:
     )
 
 
+def _event_row(key: str, kept: KeptEvent) -> Row:
+    return (key, kept.handler, encode(kept.event), kept.accepted_at, kept.tries, kept.dead_at, kept.why)
+
+
+def _event_from(row: Row) -> KeptEvent:
+    key, handler, event, accepted_at, tries, dead_at, why = row
+    if isinstance(tries, bool) or not isinstance(tries, int):
+        raise NotOurs("no number of tries")
+    kept = KeptEvent(
+        handler=text(handler),
+        event=_object(event),
+        accepted_at=moment(accepted_at),
+        tries=tries,
+        dead_at=None if dead_at is None else moment(dead_at),
+        why=text(why),
+    )
+    for field in ("id", "kind", "server"):
+        text(kept.event[field])
+    moment(kept.event["at"])
+    if kept.key != text(key) or not isinstance(kept.event["data"], dict) or not isinstance(kept.event["coalesced"], int):
+        raise NotOurs("no event of a handler")
+    return kept
+
+
 SERVERS: Final = Table(
     "servers",
     ("name", "target", "era", "skip_probe", "only_sse", "offer", "seen_at"),
@@ -179,5 +203,12 @@ SESSIONS: Final = Table(
     _session_from,
     durable=False,
 )
-TABLES: Final = (TOKENS, ORDERS, SESSIONS, SERVERS)
+EVENTS: Final = Table(
+    "handler_events",
+    ("key", "handler", "event", "accepted_at", "tries", "dead_at", "why"),
+    _event_row,
+    _event_from,
+    durable=True,
+)
+TABLES: Final = (TOKENS, ORDERS, EVENTS, SESSIONS, SERVERS)
 """In the order in which they are written: what is missed most comes first, should there be no room for all."""

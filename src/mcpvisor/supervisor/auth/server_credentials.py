@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 
@@ -22,7 +22,9 @@ from mcpvisor.supervisor.auth.credential import (
     with_entry_headers,
 )
 from mcpvisor.supervisor.auth.kinds import ClientCredentials, HeaderCommand, public_part
-from mcpvisor.supervisor.auth.token import Obtained, delay_after, lasting
+from mcpvisor.supervisor.auth.patience import Patience
+from mcpvisor.supervisor.auth.source import CredentialWatcher, Source, SourceOf
+from mcpvisor.supervisor.auth.token import Obtained, lasting
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
 
@@ -41,57 +43,6 @@ LAST_MOMENT: Final = 0.5
 """Seconds before its deadline at which a caller is told that there is no credential, instead of being cut off."""
 
 
-class Source(Protocol):
-    """Where a credential is fetched."""
-
-    kind: str
-    """A word of a closed set: `token_endpoint` or `header_command`."""
-
-    def kept(self) -> Obtained | None:
-        """What was fetched before this process began, where that is still known."""
-        ...
-
-    async def fetch(self, challenge: dict[str, str]) -> Obtained:
-        """A new credential; `challenge` is what the server said to the last one. Raises CredentialsMissing."""
-        ...
-
-    async def keep(self, fetched: Obtained) -> None:
-        """Let what was fetched outlive this process, where it should."""
-        ...
-
-    async def forget(self) -> None:
-        """What was kept is of no use any more: the server has refused it."""
-        ...
-
-
-class CredentialWatcher(Protocol):
-    """Who is told of credentials; every method is quick."""
-
-    def secrets_fetched(self, secrets: tuple[str, ...]) -> None:
-        """These are never to be shown; told before anything else of them is."""
-        ...
-
-    def credentials_refreshed(self, source: str, expires_at: float | None) -> None:
-        """There is a new credential from `source`."""
-        ...
-
-    def credentials_failed(self, cause: str, detail: str, retry_in: float) -> None:
-        """None could be had; the source is not asked again for `retry_in` seconds."""
-        ...
-
-    def credentials_dropped(self, cause: str) -> None:
-        """What was fetched is of no use any more, and nothing else is known yet; `cause` is `entry` or `refused`."""
-        ...
-
-
-class SourceOf(Protocol):
-    """Makes the source of a spec."""
-
-    def __call__(self, spec: ServerSpec, target: HttpTarget) -> Source | None:
-        """None where the spec says the credential itself."""
-        ...
-
-
 class ServerCredentials:
     """See `Credentials`; `run` must be going for anything to be fetched."""
 
@@ -104,18 +55,11 @@ class ServerCredentials:
         self._fault: CredentialsMissing | None = None
         self._held: Obtained | None = None
         self._challenge: dict[str, str] = {}
-        self._failure: CredentialsMissing | None = None
-        self._failures = 0
-        self._refusals = 0
-        """Fetched credentials in a row that the server has refused."""
+        self._patience = Patience(random.random)
         self._is_worthless = False
         """Whether what the source has kept was refused, and may not be taken from there again."""
         self._is_drop_due = False
         """Whether the watcher still takes what was refused for what is held."""
-        self._not_before = float("-inf")
-        """Monotonic time before which the source is not asked again after a failure."""
-        self._renewable_at = float("-inf")
-        """The same after a refusal of what is held."""
         self._changed = anyio.Event()
         """Set, and replaced, when there is something new for `attend`."""
         self._wanted = anyio.Event()
@@ -139,8 +83,7 @@ class ServerCredentials:
 
     def try_again(self) -> None:
         """Whatever failed may be asked for at once: somebody may have mended it."""
-        self._failures = self._refusals = 0  # what failed last stays known until something comes
-        self._not_before = self._renewable_at = float("-inf")
+        self._patience.afresh()
         self._note_change()
 
     def stop(self) -> None:
@@ -209,7 +152,7 @@ class ServerCredentials:
             if self._source is None:
                 raise CredentialsMissing("auth", "its entry was changed")
             if not self._may_fly():
-                raise self._as_failed()
+                raise self._patience.told(anyio.current_time())
             await self._flight()
 
     async def instead_of(self, refused: Credential, challenge: str) -> Credential | None:
@@ -218,9 +161,9 @@ class ServerCredentials:
             return self._fixed if self._fixed is not refused else None
         held = self._held
         if held is not None and held.credential is refused:
-            if anyio.current_time() < self._renewable_at:
+            if not self._patience.may_renew(anyio.current_time()):
                 return None
-            self._refusals += 1
+            self._patience.refused()
             self._challenge = challenge_parameters(challenge)
             self._held, self._is_worthless, self._is_drop_due = None, True, True
             if not self._may_fly():
@@ -230,8 +173,8 @@ class ServerCredentials:
 
     def accepted(self, credential: Credential) -> None:
         """See `Credentials`."""
-        if self._refusals and self._held is not None and self._held.credential is credential:
-            self._refusals, self._renewable_at = 0, float("-inf")
+        if self._held is not None and self._held.credential is credential:
+            self._patience.accepted()
 
     async def attend(self, told: Callable[[str], None]) -> None:
         """See `Credentials`. Several sessions may stand on the same ones."""
@@ -249,9 +192,8 @@ class ServerCredentials:
         """Why nothing can be sent; empty while something can, and while nobody has tried yet."""
         if self._fault is not None:
             return self._fault.detail
-        if self._fixed is not None or self._failure is None or self._usable() is not None:
-            return ""
-        return self._failure.detail
+        failure = self._patience.failure
+        return failure.detail if failure is not None and self._fixed is None and self._usable() is None else ""
 
     def _next_flight(self, now: float) -> tuple[float, float]:
         """When the source should be asked though nobody calls, and when what is held runs out: monotonic, `inf` for never."""
@@ -260,15 +202,15 @@ class ServerCredentials:
             return never, never
         held, ahead = self._usable(), now - time.time()
         if held is None:
-            return self._not_before, never
+            return self._patience.not_before, never
         if held.renew_at is None or held.expires_at is None:
             return never, never
-        return max(self._not_before, held.renew_at + ahead), held.expires_at + ahead
+        return max(self._patience.not_before, held.renew_at + ahead), held.expires_at + ahead
 
     # The flight
 
     def _usable(self) -> Obtained | None:
-        may_be_kept = not (self._refusals or self._failures or self._is_worthless)
+        may_be_kept = not (self._patience.is_tried or self._is_worthless)
         if self._held is None and self._source is not None and may_be_kept:
             kept = self._source.kept()
             if kept is not None and kept.is_good(time.time()):
@@ -276,7 +218,7 @@ class ServerCredentials:
         return self._held if self._held is not None and self._held.is_good(time.time()) else None
 
     def _may_fly(self) -> bool:
-        return anyio.current_time() >= self._not_before or self._landed is not None
+        return anyio.current_time() >= self._patience.not_before or self._landed is not None
 
     def _want(self) -> anyio.Event:
         if self._landed is None:
@@ -316,12 +258,14 @@ class ServerCredentials:
             else:
                 if source is not self._source:
                     return None
-                self._failure, self._failures, self._is_worthless = None, 0, False
+                self._patience.came()
+                self._is_worthless = False
                 fetched = lasting(fetched, time.time(), random.random())  # noqa: S311 - spreads load
                 self._hold(fetched, source.kind)
                 return fetched
         if source is self._source:
-            self._fail(failure)
+            delay = self._patience.failed(failure, anyio.current_time())
+            self._watcher.credentials_failed(failure.cause, failure.detail, delay)
             self._tell_drop()
         return None
 
@@ -335,24 +279,9 @@ class ServerCredentials:
         self._watcher.secrets_fetched(held.secrets)
         credential = with_entry_headers(held.credential, self._target)
         self._held = Obtained(credential=credential, secrets=held.secrets, expires_at=held.expires_at, renew_at=held.renew_at)
-        # After a refusal the next one is only fetched when this one had some time to be accepted.
-        delay = delay_after(self._refusals, random.random()) if self._refusals else 0.0  # noqa: S311 - it spreads load
-        self._renewable_at = anyio.current_time() + delay
+        self._patience.held(anyio.current_time())
         self._is_drop_due = False
         self._watcher.credentials_refreshed(kind, held.expires_at)
-
-    def _fail(self, failure: CredentialsMissing) -> None:
-        self._failures += 1
-        delay = max(delay_after(self._failures, random.random()), failure.retry_after_s or 0.0)  # noqa: S311 - as above
-        self._failure, self._not_before = failure, anyio.current_time() + delay
-        self._watcher.credentials_failed(failure.cause, failure.detail, delay)
-
-    def _as_failed(self) -> CredentialsMissing:
-        """The failure that is shared until the source is asked again, with the time that is left."""
-        assert self._failure is not None
-        left = max(0.0, self._not_before - anyio.current_time())
-        retry = self._failure.retry_after_s if self._failure.cause == "auth" else left
-        return CredentialsMissing(self._failure.cause, self._failure.detail, retry)
 
 
 def _same_client(before: HttpTarget, after: HttpTarget) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mcpvisor.supervisor.auth.command_source import CommandSource
 from mcpvisor.supervisor.auth.kinds import ClientCredentials, HeaderCommand
-from mcpvisor.supervisor.auth.server_credentials import Source
+from mcpvisor.supervisor.auth.source import Source
 from mcpvisor.supervisor.auth.token_source import TokenSource
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.environment import Marker

@@ -146,7 +146,7 @@ class AnswerStream:
             self._cut = replace(self._cut, detail=f"{failed}: {error}", lived=0.0, delivered=False)
             return
         detail = f"{failed}: GET was answered {status_line(head.status)}"
-        if answer is PushAnswer.NONE:
+        if answer is not PushAnswer.RETRY:
             self._host.doubt()  # it gave an id for this very purpose: most likely the session is gone
             raise self._failed(detail)
         self._cut = replace(self._cut, detail=detail, lived=0.0, delivered=False)

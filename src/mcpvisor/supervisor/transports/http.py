@@ -7,13 +7,11 @@ from typing import Final
 
 import anyio
 
-from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.answer_stream import AnswerStream
-from mcpvisor.supervisor.transports.dial import DialFailed
-from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response
+from mcpvisor.supervisor.transports.endpoint import Endpoint, Response
 from mcpvisor.supervisor.transports.eventstream import StreamEvent
 from mcpvisor.supervisor.transports.exchange import AckSink, JsonObject, LogSink, Pending, ProgressSink, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
@@ -28,15 +26,10 @@ from mcpvisor.supervisor.transports.http_outcome import (
 )
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
+from mcpvisor.supervisor.transports.http_session import HttpSession
 from mcpvisor.supervisor.transports.posting import NO_HEADERS, NOTE_SECONDS, PostingWire, reply_of, written
 from mcpvisor.supervisor.transports.push import PushState, PushStream
 from mcpvisor.supervisor.transports.wire import LINGERING, WireEnd
-
-SESSION_HEADER: Final = "mcp-session-id"
-VERSION_HEADER: Final = "mcp-protocol-version"
-
-MAX_VERSION: Final = 64
-"""Characters of a protocol version."""
 
 HTTP_OK: Final = 200
 
@@ -46,7 +39,6 @@ _OF_NO_SESSION: Final = frozenset({"ping", "tools/list", "resources/list", "reso
 LATE_SECONDS: Final = 1.0
 """How long what was sent on the push stream before an answer may come after it."""
 
-DELETE_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 1.0
 """How long a stream that has brought its answer may take to end, before its connection is closed instead of kept."""
 
@@ -64,9 +56,8 @@ class HttpWire(PostingWire):
         self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int, memory: HttpMemory | None = None
     ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
-        self._memory = memory or HttpMemory()
         self._exchange.late = LATE_SECONDS
-        self._session: str | None = None
+        self._session = HttpSession(endpoint, memory or HttpMemory())
         self._is_modern = False
         self._settled = anyio.Event()
         self._empty = anyio.Event()
@@ -114,8 +105,8 @@ class HttpWire(PostingWire):
         cancellable: bool = True,
     ) -> JsonObject:
         if method == "initialize":
-            await self._end_owed()
-        session = self._session
+            await self._session.end_owed()
+        session = self._session.id
         try:
             result = await super().request(
                 method,
@@ -128,7 +119,7 @@ class HttpWire(PostingWire):
                 cancellable=cancellable,
             )
             if method == "initialize":
-                self._learn_version(result.get("protocolVersion"))
+                self._session.speaks(result.get("protocolVersion"))
             return result  # noqa: TRY300 - an else branch would only move it
         except RequestFailed as failure:
             if session is not None and failure.outcome is Outcome.PEER_ERROR and asks_for_session(failure.message):
@@ -140,10 +131,7 @@ class HttpWire(PostingWire):
 
     def negotiated(self, protocol_version: str, *, modern: bool) -> None:
         self._is_modern = modern
-        self._endpoint.standing[VERSION_HEADER] = protocol_version
-        if modern:
-            self._session = None
-            self._endpoint.standing.pop(SESSION_HEADER, None)
+        self._session.negotiated(protocol_version, modern=modern)
         self._settled.set()
 
     def finish(self, end: WireEnd) -> None:
@@ -157,48 +145,19 @@ class HttpWire(PostingWire):
             self._empty.set()
 
     async def close(self) -> None:
-        """End the session at the server, within 2 s; what the server says to that is of no interest.
-
-        Where nobody is there to be told, the next generation does it: a server with room for one session would refuse that one.
-        """
-        if self._session is None or (self.end is not None and self.end.cause == "session_lost"):
-            return
-        standing = self._endpoint.standing
-        named = {name: text for name, text in standing.items() if name in (SESSION_HEADER, VERSION_HEADER)}
-        with anyio.CancelScope(shield=True), anyio.move_on_after(DELETE_SECONDS):
-            if not await self._delete(named):
-                self._memory.owe(named)
-
-    async def _end_owed(self) -> None:
-        """End what the generations before could not, each session once, all within 2 s."""
-        with anyio.move_on_after(DELETE_SECONDS):
-            while (named := self._memory.next_owed()) is not None:
-                if not await self._delete(named):
-                    self._memory.owe(named)
-                    return
-
-    async def _delete(self, named: Mapping[str, str]) -> bool:
-        """End a session; False when the server could not be reached, or broke off without a word."""
-        try:
-            async with await self._endpoint.open("DELETE", b"", named, repeatable=True) as response:
-                await response.error_body()
-        except (DialFailed, CredentialsMissing):
-            return False
-        except ConnectionBroken as broken:
-            return broken.answered
-        except (ResponseRefused, RedirectRefused):
-            pass  # a session that cannot be ended in order runs out at the server
-        return True
+        """End the session at the server, within 2 s, unless the server has lost it itself."""
+        if self.end is None or self.end.cause != "session_lost":
+            await self._session.end()
 
     # What goes out
 
     async def _ask(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
-        session, data = self._session, b""
+        session, data = self._session.id, b""
         stream = AnswerStream(self, pending, session, limit=self._max_message)
         async with await self._post(body, headers, pending.method) as response:
             is_success = 200 <= response.head.status < 300
-            if is_success:
-                self._learn_session(response, pending)
+            if is_success and not self._is_modern:
+                self._session.named(response.head.headers, by_handshake=pending.method == "initialize")
             is_stream = is_success and response.head.content_type == "text/event-stream"
             if is_stream:
                 await stream.read(response)
@@ -209,9 +168,7 @@ class HttpWire(PostingWire):
             return
         verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
         self._note_loss(verdict, session)
-        self._note_refusal(verdict, response.head.status)
-        if verdict.failure is not None:
-            raise verdict.failure
+        self._settle(verdict)
         self._take_answer(data, pending)
         if not pending.done.is_set():
             text = f"the answer to {pending.method} holds no response to it"
@@ -255,7 +212,7 @@ class HttpWire(PostingWire):
             await self.notify("notifications/cancelled", {"requestId": pending.id, "reason": "the caller has withdrawn it"})
 
     async def _send(self, message: JsonObject) -> None:
-        session = self._session
+        session = self._session.id
         try:
             with anyio.move_on_after(NOTE_SECONDS), self._faults(None):
                 async with await self._post(written(message), NO_HEADERS, None) as response:
@@ -268,23 +225,9 @@ class HttpWire(PostingWire):
 
     # What comes in
 
-    def _learn_session(self, response: Response, pending: Pending) -> None:
-        named = response.head.headers.get(SESSION_HEADER, "")
-        if not named or self._is_modern or (self._session is None and pending.method != "initialize"):
-            return
-        if not (named.isascii() and named.isprintable() and len(named) <= 1024):
-            raise ResponseRefused("syntax", "the session id of the server is no visible ASCII")
-        self._session = named
-        self._endpoint.standing[SESSION_HEADER] = named
-
-    def _learn_version(self, version: object) -> None:
-        """Every request after `initialize` carries the version, beginning with the notification that ends the handshake."""
-        if isinstance(version, str) and version.isascii() and version.isprintable() and len(version) <= MAX_VERSION:
-            self._endpoint.standing[VERSION_HEADER] = version
-
     def _note_loss(self, verdict: Verdict, session: str | None) -> None:
         # An answer to an id that was replaced meanwhile says nothing about the present one.
-        if verdict.meaning is Meaning.SESSION_LOST and session == self._session:
+        if verdict.meaning is Meaning.SESSION_LOST and session == self._session.id:
             detail = verdict.failure.message if verdict.failure else "the session is gone"
             self.finish(WireEnd(cause="session_lost", detail=detail))
 

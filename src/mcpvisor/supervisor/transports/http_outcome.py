@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -98,6 +98,8 @@ class Verdict:
 
     meaning: Meaning
     failure: RequestFailed | None = None
+    is_doubtful: bool = False
+    """Whether it may concern all of the session, and not this request alone: a probe finds out."""
 
 
 def is_repeatable(method: str | None) -> bool:
@@ -111,7 +113,8 @@ def judge(reply: Reply) -> Verdict:
         return _judge_success(reply)
     error = _rpc_error(reply)
     if reply.status in (401, 403):  # no word of it is about the session, whatever else it says
-        return _failed(Meaning.AUTH, Outcome.NOT_SENT, reply, error)
+        refused = _failed(Meaning.AUTH, Outcome.NOT_SENT, reply, error)
+        return replace(refused, is_doubtful=reply.status == 401)  # 403: not for this request, whoever asks is known
     if _says_session_lost(reply, error):
         return Verdict(Meaning.SESSION_LOST, session_lost(reply.status))
     retry_after = parse_retry_after(reply.retry_after, reply.now)
@@ -282,6 +285,8 @@ class PushAnswer(StrEnum):
     OPEN = "open"
     NONE = "none"
     """The server has no push stream; asked again after minutes."""
+    REFUSED = "refused"
+    """The credentials were refused, which says nothing of the stream: others may be there in a moment."""
     RETRY = "retry"
 
 
@@ -289,6 +294,8 @@ def judge_push(status: int, content_type: str) -> PushAnswer:
     """What the head of the answer to a GET says about the push stream (field cases: every wrong way of saying no)."""
     if 200 <= status < 300:
         return PushAnswer.OPEN if content_type == "text/event-stream" else PushAnswer.NONE
+    if status in (401, 403):
+        return PushAnswer.REFUSED
     if status >= 500 or status in (408, 409, 425, 429):  # 409: the server has not noticed the end of the stream before
         return PushAnswer.RETRY
     return PushAnswer.NONE

@@ -19,7 +19,7 @@ from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, R
 from mcpvisor.supervisor.transports.eventstream import StreamEvent
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
-from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, Verdict, is_repeatable
+from mcpvisor.supervisor.transports.http_outcome import Reply, Verdict, is_repeatable
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 from mcpvisor.supervisor.transports.wire import Wire
@@ -113,10 +113,12 @@ class PostingWire(Wire):
         if intake.overruns > overruns:
             await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
 
-    def _note_refusal(self, verdict: Verdict, status: int) -> None:
-        """Credentials that were refused to one request may be refused to all of the session: a probe finds out."""
-        if verdict.meaning is Meaning.AUTH and status == 401:
+    def _settle(self, verdict: Verdict) -> None:
+        """End a request by what its response means; raises RequestFailed where that is no answer."""
+        if verdict.is_doubtful:
             self.doubt()
+        if verdict.failure is not None:
+            raise verdict.failure
 
     def _take_answer(self, data: bytes, pending: Pending) -> None:
         """Sort a JSON text out of the answer to `pending`, without waking the task that is reading it: this one."""

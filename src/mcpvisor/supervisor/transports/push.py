@@ -129,8 +129,7 @@ class PushStream:
             asked = parse_retry_after(head.headers.get("retry-after", ""), time.time())
             return max(self._again(said), min(asked or 0.0, ASK_AGAIN))
         self._move("none", said)
-        # Refused credentials say nothing of the stream: others may be there in a moment.
-        return self._pacing.after(0.0) if head.status in (401, 403) else ASK_AGAIN
+        return self._pacing.after(0.0) if answer is PushAnswer.REFUSED else ASK_AGAIN
 
     async def _read(self, response: Response) -> float:
         self._has_been_open = True

@@ -74,9 +74,7 @@ class SseWire(PostingWire):
         verdict = judge(reply_of(response, await response.error_body(), pending, session_sent=True))
         if verdict.meaning is Meaning.SESSION_LOST:  # the address that the stream named is not known any more
             self.finish(WireEnd(cause="session_lost", detail=str(verdict.failure)))
-        self._note_refusal(verdict, response.head.status)
-        if verdict.failure is not None:
-            raise verdict.failure
+        self._settle(verdict)
 
     async def _post_to_target(self, body: bytes, headers: Mapping[str, str], method: str | None) -> Response:
         response = await self._endpoint.open("POST", body, headers, repeatable=is_repeatable(method), address=self._target)
