@@ -43,6 +43,8 @@ def _node_lacking() -> str:
     modules = node_folder() / "node_modules"
     if not (modules / "@modelcontextprotocol" / "server-everything").is_dir():
         return f"no MCP servers in {modules}"
+    if not all((modules / f"conformance-{version}").is_dir() for version in ("0.1", "0.2")):
+        return f"no conformance suites in {modules}"
     return "" if (modules / ".bin" / "node").exists() else f"no node in {modules}/.bin"
 
 

@@ -16,6 +16,11 @@ from mcpvisor.daemon.gateway.pages import PAGE_ENTRIES, STALE_META_KEY
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.gateway.tokens import TOKEN_FILE
 from mcpvisor.daemon.health import LIVE_SECONDS
+from mcpvisor.daemon.shim.gateway_http import MAX_ANSWER
+from mcpvisor.daemon.shim.messages import MAX_LINE
+from mcpvisor.daemon.shim.relay import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES
+from mcpvisor.daemon.shim.run import LAST_ANSWERS_SECONDS
+from mcpvisor.daemon.shim.waiting import PATIENCE
 from mcpvisor.daemon.state.database import EVENTS_PER_SERVER
 from mcpvisor.daemon.state.keeper import STATE_FILE
 from mcpvisor.daemon.state.kept import Limits
@@ -112,6 +117,18 @@ def test_the_numbers_of_the_gateway_are_those_of_the_code():
     assert f"one page up to {PAGE_ENTRIES:,} entries" in text
     assert f'"{STALE_META_KEY}": true' in text
     assert [] == [outcome.value for outcome in Outcome if f"| `{outcome.value}` |" not in text]
+
+
+def test_the_numbers_of_the_shim_are_those_of_the_code():
+    """What a client that only speaks stdio can count on is what the code does."""
+    text = page("gateway.md").partition("## Clients that only speak stdio")[2].partition("## Limits")[0]
+
+    assert f"wait up to {PATIENCE:g} s" in text
+    assert f"over {MAX_LINE // 1024**2} MiB" in text
+    assert MAX_LINE == GatewayLimits().body_bytes
+    assert f"{MAX_IN_FLIGHT} requests, or {MAX_IN_FLIGHT_BYTES // 1024**2} MiB" in text
+    assert f"answered within {LAST_ANSWERS_SECONDS:g} s" in text
+    assert f"A message of the gateway may have {MAX_ANSWER // 1024**2} MiB" in text
 
 
 def test_the_numbers_of_the_state_are_those_of_the_code():

@@ -57,9 +57,19 @@ class RunningDaemon:
     """A daemon under its own folder, with free ports and sockets of its own."""
 
     def __init__(
-        self, folder: Path, servers: str, *, auth: str = "open", settings: str = "", env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        servers: str,
+        *,
+        auth: str = "open",
+        listen: str = '"127.0.0.1:0"',
+        settings: str = "",
+        env: Mapping[str, str] | None = None,
     ):
-        """`servers` is the text of a drop-in, `settings` more of the main file; the process runs when this returns."""
+        """`servers` is the text of a drop-in, `settings` more of the main file; the process runs when this returns.
+
+        `auth` and `listen` are the gateway's, the latter as it is written in TOML.
+        """
         self.folder = folder
         self.socket = folder / "control.sock"
         self.drop_ins = folder / "config" / "servers.d"
@@ -68,7 +78,7 @@ class RunningDaemon:
         (folder / "config" / "mcpvisor.toml").write_text(
             f'[daemon]\nstate_dir = "{folder}/state"\n'
             '[log]\nlevel = "warning"\n'
-            f'[gateway]\nlisten = "127.0.0.1:0"\nauth = "{auth}"\n'
+            f'[gateway]\nlisten = {listen}\nauth = "{auth}"\n'
             f'[control]\nlisten = "unix:{self.socket}"\n'
             '[metrics]\nlisten = "127.0.0.1:0"\n' + settings
         )

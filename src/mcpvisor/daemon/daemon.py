@@ -235,6 +235,7 @@ class Daemon:
             started_at=time.time(),
             pid=os.getpid(),
             addresses=addresses,
+            gateway_token=gateway.token_file,
             handlers=self._handlers.views,
             stopping=lambda: self._stage,
         )

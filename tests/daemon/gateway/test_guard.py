@@ -69,6 +69,44 @@ async def test_origins(supervisor: PuppetSupervisor, tmp_path: Path, origin: str
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:7433", "http://localhost:7433", 200),
+        ("localhost:7433", "https://LOCALHOST:7433", 200),
+        ("localhost:7433", "http://127.0.0.1:7433", 403),
+        ("localhost:7433", "localhost:7433", 403),
+        ("localhost:7433", "file://localhost:7433", 403),
+        ("evil.example", "http://evil.example", 421),
+    ],
+)
+async def test_the_origin_of_the_gateway_itself(
+    supervisor: PuppetSupervisor, tmp_path: Path, host: str, origin: str, status: int
+):
+    """What calls from the very host and port that it calls is no stranger; a name that was bent to this machine still is."""
+    async with gateway(supervisor, tmp_path) as served, Wire(served.addresses[0]) as client:
+        answer = await client.post(initialize(), headers={"host": host, "origin": origin})
+
+    assert answer.status_code == status
+
+
+async def test_space_around_a_header_is_none_of_its_value(supervisor: PuppetSupervisor, tmp_path: Path):
+    """Spaces and tabs around a value are read over, so that what is mirrored in a header is compared as it is meant."""
+    body = (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
+        b'"io.modelcontextprotocol/clientCapabilities":{}}}}'
+    )
+    head = (
+        b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        b"accept: application/json, text/event-stream\r\nmcp-protocol-version:2026-07-28 \t\r\nmcp-method:  tools/list  \r\n"
+        b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    )
+    async with gateway(supervisor, tmp_path) as served:
+        answer = await raw(served.addresses[0], head + body)
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 HOSTILE = {
     "nothing": (b"", "syntax"),
     "half": (b'{"jsonrpc": "2.0", "id": 1', "syntax"),

@@ -201,7 +201,7 @@ def build_app(
 ) -> Starlette:
     """The control API as an ASGI app; `closing` ends its streams, `more` are the routes of other parts of the daemon."""
     operations = Operations(supervisor, reloading, facts, keeping, desk, closing)
-    calls = Calls(supervisor, closing)
+    calls = Calls(supervisor, desk, closing)
     elicitations = Elicitations(desk)
     return Starlette(
         routes=[

@@ -19,12 +19,13 @@ from mcpvisor.daemon.control.answers import (
     json_response,
     until_disconnect,
 )
+from mcpvisor.daemon.control.elicitations import OpenDesk
 from mcpvisor.daemon.control.requests import caller, invalid, read_object, seconds_of, text_of
+from mcpvisor.daemon.control.rounded import Rounded
 from mcpvisor.daemon.control.views import offer_view
 from mcpvisor.daemon.gateway.catalog import shows
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import RequestFailed
-from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.supervisor import Supervisor
 
 _SMALL_QUEUE: Final = 256
@@ -34,8 +35,9 @@ _SMALL_QUEUE: Final = 256
 class Calls:
     """The routes that speak to servers. A client that leaves withdraws its request."""
 
-    def __init__(self, supervisor: Supervisor, closing: anyio.Event) -> None:
+    def __init__(self, supervisor: Supervisor, desk: OpenDesk, closing: anyio.Event) -> None:
         self._supervisor = supervisor
+        self._desk = desk
         self._closing = closing
 
     async def offers(self, _: Request) -> Response:
@@ -72,7 +74,7 @@ class Calls:
     async def _answer(self, request: Request, connection: Connection, asked: _Asked) -> Response:
         who = caller(request)
         if "text/event-stream" in request.headers.get("accept", ""):
-            return StreamResponse(asked.as_stream(connection, who), self._closing)
+            return StreamResponse(asked.as_stream(Rounded(connection, self._desk, who)), self._closing)
         answers: list[dict[str, Any] | ApiError] = []
         async with anyio.create_task_group() as tasks:
 
@@ -81,7 +83,7 @@ class Calls:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(withdraw_with_the_client)
-            answers.append(await asked.of(connection, who))
+            answers.append(await asked.of(Rounded(connection, self._desk, who)))
             tasks.cancel_scope.cancel()
         answer = answers[0] if answers else ApiError("CANCELLED", "CLIENT_GONE", "the client left")
         if isinstance(answer, ApiError):
@@ -98,17 +100,15 @@ class _Asked:
         self.deadline = deadline
 
     async def of(
-        self, connection: Connection, who: Principal, on_progress: Callable[[dict[str, Any]], None] | None = None
+        self, server: Rounded, on_progress: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any] | ApiError:
         """The raw result, or what is known of the failure."""
         try:
-            return await connection.request(
-                self.method, self.params, principal=who, deadline=self.deadline, on_progress=on_progress
-            )
+            return await server.request(self.method, self.params, deadline=self.deadline, on_progress=on_progress)
         except RequestFailed as failed:
-            return failure(connection.name, failed)
+            return failure(server.name, failed)
 
-    def as_stream(self, connection: Connection, who: Principal) -> Producer:
+    def as_stream(self, server: Rounded) -> Producer:
         """`progress` events, then one `result` or `error`."""
 
         async def produce(emit: Emit) -> None:
@@ -121,7 +121,7 @@ class _Asked:
 
             async def ask() -> None:
                 with send:  # its end tells the loop below that no progress follows
-                    answers.append(await self.of(connection, who, note))
+                    answers.append(await self.of(server, note))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)

@@ -15,6 +15,8 @@ from mcpvisor.daemon.control.requests import caller, invalid, read_object
 from mcpvisor.daemon.handlers.contract import HandlerAnswer
 from mcpvisor.daemon.questions.desk import DoesNotFit, NotOpen
 from mcpvisor.daemon.questions.open_questions import OpenQuestion
+from mcpvisor.supervisor.asking import decline
+from mcpvisor.supervisor.questions import Question
 
 JsonObject = dict[str, Any]
 
@@ -37,6 +39,14 @@ class OpenDesk(Protocol):
         """Answer a question for the operator, and return it. Raises NotOpen, and DoesNotFit while it stays open."""
         ...
 
+    async def ask(self, question: Question) -> JsonObject:
+        """The raw result for a server that has asked within a call of an operator. Raises PeerRefusal."""
+        ...
+
+    def has_handler(self, server: str, tool: str | None) -> bool:
+        """Whether a handler answers elicitations of such a call."""
+        ...
+
 
 class NoDesk:
     """A daemon in which nothing is asked."""
@@ -51,6 +61,14 @@ class NoDesk:
         """See `OpenDesk`."""
         del answer
         raise NotOpen(f"no open question has the id {identity!r}")
+
+    async def ask(self, question: Question) -> JsonObject:
+        """See `OpenDesk`."""
+        return await decline(question)
+
+    def has_handler(self, server: str, tool: str | None) -> bool:  # noqa: ARG002 - there is none, whatever the call
+        """See `OpenDesk`."""
+        return False
 
 
 class Elicitations:

@@ -16,6 +16,8 @@ class Facts:
     pid: int
     addresses: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Where the daemon listens, by listener: `gateway`, `metrics`."""
+    gateway_token: str | None = None
+    """The path of the file with the gateway's bearer token; None where it takes everybody."""
     handlers: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """How each handler is."""
     stopping: Callable[[], str] = str

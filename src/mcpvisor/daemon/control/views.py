@@ -104,6 +104,7 @@ def facts_view(facts: Facts) -> JsonObject:
         "pid": facts.pid,
         "started_at": facts.started_at,
         "addresses": {name: list(addresses) for name, addresses in facts.addresses.items()},
+        "gateway_token": facts.gateway_token,
     }
 
 

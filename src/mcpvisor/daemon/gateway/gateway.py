@@ -34,7 +34,7 @@ from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.settings import GatewaySettings
 from mcpvisor.daemon.gateway.streams import Streams
 from mcpvisor.daemon.gateway.taps import LogTaps
-from mcpvisor.daemon.gateway.tokens import TOKEN_NAME, read_or_mint
+from mcpvisor.daemon.gateway.tokens import TOKEN_FILE, TOKEN_NAME, read_or_mint
 from mcpvisor.daemon.gateway.updates import Updates
 from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.daemon.questions.contract import QuestionDesk
@@ -101,6 +101,11 @@ class Gateway:
     def sessions(self) -> int:
         """How many sessions of the handshake era are open."""
         return len(self._sessions) if self._sessions is not None else 0
+
+    @property
+    def token_file(self) -> str | None:
+        """Where the bearer token is, for those who may read it; None where none is in force."""
+        return str(self._settings.state_dir / TOKEN_FILE) if self.token is not None else None
 
     def left_out(self, server: str) -> list[str]:
         """What of a server's offer is not shown on `/mcp`, and why; for `explain`."""

@@ -80,12 +80,13 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = scope["headers"]
-        if not self._is_host_ours(scope, [value for name, value in headers if name == b"host"]):
+        hosts = [value for name, value in headers if name == b"host"]
+        if not self._is_host_ours(scope, hosts):
             self._refused("host")
             await self._turns.take(_STRANGERS)
             await refuse(send, 421, "this host name is not served here; see gateway.hosts", headers=_CLOSE)
             return
-        if any(name == b"origin" and value.decode("latin-1").lower() not in self._origins for name, value in headers):
+        if any(name == b"origin" and not self._is_origin_ours(value, hosts) for name, value in headers):
             self._refused("origin")
             await self._turns.take(_STRANGERS)
             text = "requests of web pages of this origin are not allowed; see gateway.origins"
@@ -122,6 +123,13 @@ class Guard:
             return False
         name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
         return host in self._hosts or (name in self._hosts and (not port or port.isdigit()))
+
+    def _is_origin_ours(self, origin: bytes, hosts: list[bytes]) -> bool:
+        """Whether web pages of an origin may call: those listed, and those of this very host and port, which has none."""
+        text = origin.decode("latin-1").lower()
+        scheme, _, authority = text.partition("://")
+        is_same = scheme in {"http", "https"} and [authority] == [host.decode("latin-1").lower() for host in hosts]
+        return is_same or text in self._origins
 
     async def _within_share(self, principal: str, scope: Scope, receive: Receive, send: Send) -> None:
         """One principal's requests must not take the room of all others."""

@@ -136,7 +136,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._count_head(len(name) + len(value) + 4)
         if not self._in_head:
             return  # a trailer: it must not become a header of the request
-        super().on_header(name, value)
+        super().on_header(name, value.strip(b" \t"))  # RFC 9110, 5.5: space around a value is none of it
 
     def on_headers_complete(self) -> None:
         self._in_head = False
