@@ -109,6 +109,7 @@ class Gateway:
                 book = Book(self._keeper, limits)
                 self._sessions = sessions = Sessions(tasks, limits, self._observer, self._doors.want_log_level, book)
                 tasks.start_soon(sessions.write_uses)
+                sessions.on_ended = self._doors.session_ended
                 notices = Notices(self._doors.bus, self._catalogs, self._endpoints, sessions, self._taps)
                 tasks.start_soon(notices.run, self._server_removed)
                 web = WebServer(self._app(admission, sessions), limits, self._refused)

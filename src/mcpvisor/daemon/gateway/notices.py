@@ -12,7 +12,7 @@ from mcpvisor.daemon.gateway.backlog import MAX_MESSAGE, size_of
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
-from mcpvisor.daemon.gateway.sessions import Sessions
+from mcpvisor.daemon.gateway.sessions import Session, Sessions
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import (
@@ -24,6 +24,7 @@ from mcpvisor.supervisor.events import (
     ServerRemoved,
     ServerUpdated,
 )
+from mcpvisor.supervisor.principal import Principal
 
 COALESCE_SECONDS: Final = 0.1
 """Changes within this time are one notice: servers come up together, and some announce each tool on its own."""
@@ -77,7 +78,7 @@ class Notices:
 
     def _tap(self, event: Event) -> None:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
-        if self._taps and _is_log_for_all(event):
+        if self._taps and _is_log_for_all(event) and event.client is None:
             self._taps.deliver(event.server, named(event.server, event.params))
 
     def _take(self, event: Event) -> None:
@@ -90,6 +91,8 @@ class Notices:
                 self._sessions.observer.refused("server", "size" if size is not None else "values")
                 return
             for session in self._sessions.all():
+                if event.client is not None and not _is_of(session, event.client):
+                    continue
                 if session.endpoint.view in (None, event.server) and admits(session.wish.level, params.get("level")):
                     session.outbox.log(MESSAGE_METHOD, params, size)
 
@@ -114,3 +117,8 @@ class Notices:
 def _is_log_for_all(event: Event) -> TypeGuard[ServerNotified]:
     """Whether it is a log message that belongs to no client's request."""
     return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not (event.to_caller or event.private)
+
+
+def _is_of(session: Session, client: Principal) -> bool:
+    """Whether a session is of that client; one without a session is a whole identity."""
+    return session.principal == client.name and client.session in (None, session.id)

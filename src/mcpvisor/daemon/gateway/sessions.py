@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -29,6 +29,7 @@ from mcpvisor.daemon.gateway.sdk_server import SESSION_HEADER, SessionTransport,
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.state.kept import KeptSession
 from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.principal import Principal
 
 LEGACY: Final = "legacy"
 
@@ -92,6 +93,8 @@ class Sessions:
         self._waking: dict[tuple[str, str], anyio.Event] = {}
         """Sessions of a former run that are about to be open again; set once they are, or are not."""
         self._per_principal: Counter[str] = Counter()
+        self.on_ended: Callable[[Principal], None] = lambda _: None
+        """Told of each session that is over."""
         self._wishes = LevelWishes(want_log_level)
         self._openings = Openings(per_second=limits.openings_per_second, burst=limits.openings_burst)
 
@@ -137,6 +140,7 @@ class Sessions:
             del self._per_principal[session.principal]
         session.wish.end()
         self.observer.session_closed(LEGACY)
+        self.on_ended(Principal(session.principal, session.id))
         if session.endpoint.is_gone:
             cause = SERVER_REMOVED
         if session.kept is not None:
