@@ -19,14 +19,16 @@ from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.instances import IDLE_SECONDS, MAX_INSTANCES
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.process.environment import Marker
+from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.sweep import find_marked
 from mcpvisor.supervisor.questions import Belongs, Question
-from mcpvisor.supervisor.spec import ServerSpec, Sharing, StdioLaunch, StopGraces
+from mcpvisor.supervisor.spec import HttpTarget, RestartPolicy, ServerSpec, Sharing, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 from mcpvisor.supervisor.transports.wire import WireEnd
 from tests.supervisor.memory_wire import MemoryServer
-from tests.supervisor.transports.http_rig import SERVERS, until
+from tests.supervisor.transports.http_rig import SERVERS, puppet, until
 
 pytestmark = pytest.mark.anyio
 
@@ -208,6 +210,20 @@ class TestWhose:
         assert before == after
         assert [server.opened for server in servers.of.values()] == [2, 2]
 
+    async def test_memory(self) -> None:
+        """One that is over the ceiling of its entry is replaced, and no other."""
+        servers = Servers()
+        async with self.supervised(servers, replace(SPEC, restart=RestartPolicy(max_memory=1000))) as supervisor:
+            before = await self.label(supervisor, ANN)
+            await anyio.sleep(SPEC.restart.stable_after + 1)
+            label = list(servers.of)[-1]
+            supervisor._sampled(Marker(supervisor.instance, label, 1), Usage(1, 2000, 0.0))
+            await anyio.sleep(5)
+            after = await self.label(supervisor, ANN)
+
+        assert before == after
+        assert [server.opened for server in servers.of.values()] == [1, 2]
+
     async def test_edits(self) -> None:
         """An edit of the entry reaches all of them; one of who shares with whom ends them."""
         servers = Servers()
@@ -316,6 +332,24 @@ class TestProcesses:
 
         assert (len(set(pids)), pids[1:]) == (3, after)
         assert find_marked(instance) == []
+
+    async def test_sessions_of_their_own(self) -> None:
+        """With an HTTP server each client has a session of its own, which is ended at the server with the client's."""
+        with puppet("asking.py", "http") as served:
+            async with self.supervised(target=HttpTarget(url=served.url)) as supervisor:
+                door = supervisor.connection("asking")
+
+                async def session(principal: Principal) -> str:
+                    result = await door.request("tools/call", {"name": "pid"}, principal=principal)
+                    return json.loads(result["content"][0]["text"])["session"]
+
+                sessions = [await session(one) for one in (ANN, BOB, ANN, OPERATOR)]
+                supervisor.session_ended(ANN)
+                await until(lambda: supervisor.status("asking").instances == 1)
+                await until(lambda: not [one for one in supervisor._private["asking"] if one.client == ANN])
+                again = await session(ANN)
+
+        assert (sessions[0] == sessions[2], len({*sessions, again})) == (True, 4)
 
     async def test_a_hundred_short_sessions(self) -> None:
         """Leave one process, the shared one, and nothing in the tables; the end of the supervisor leaves nothing."""
