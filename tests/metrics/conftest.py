@@ -58,6 +58,13 @@ class Scene:
                 self.recorder.call_started(name)
                 self.recorder.call_ended(name, "stdio", method, "ok", "", 0.03)
 
+    def handle(self, handler: str, outcome: str = "handled", kind: str = "resource_updated") -> None:
+        """One event of a handler, from its queue to its end."""
+        self.recorder.handler_queue(handler, 1)
+        self.recorder.handler_took(handler, 0.2)
+        self.recorder.handler_event(handler, kind, outcome)
+        self.recorder.handler_queue(handler, 0)
+
 
 @pytest.fixture
 def scene() -> Scene:

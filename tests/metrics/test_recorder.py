@@ -316,3 +316,33 @@ def test_subscriptions_go_with_their_server(scene):
     scene.recorder(ev.ServerRemoved(at=2.0, server="docs"))
 
     assert [] == scene.series_of("docs")
+
+
+def test_events_of_handlers(scene):
+    """Events are counted by handler, kind and outcome, with the queue and the time of each try; other words are not let in."""
+    scene.recorder.handler_added("hook")
+    scene.handle("hook")
+    scene.handle("hook", "earthquake", "disaster")
+
+    assert 0 == scene.value("mcpvisor_handler_events_total", handler="hook", kind="list_changed", outcome="dead")
+    assert 1 == scene.value("mcpvisor_handler_events_total", handler="hook", kind="resource_updated", outcome="handled")
+    assert 1 == scene.value("mcpvisor_handler_events_total", handler="hook", kind="_OTHER", outcome="_OTHER")
+    assert 0 == scene.value("mcpvisor_handler_queue_length", handler="hook")
+    assert 2 == scene.value("mcpvisor_handler_duration_seconds_count", handler="hook")
+
+
+def test_the_circuit_of_a_handler(scene):
+    """That a handler is left alone shows from then until it takes events again, and what is known of it goes with it."""
+    scene.recorder.handler_added("hook")
+    found = [scene.value("mcpvisor_handler_circuit_open", handler="hook")]
+    scene.recorder(ev.HandlerCircuitOpened(at=1.0, handler="hook", failures=5, why="x", next_try=31.0))
+    found.append(scene.value("mcpvisor_handler_circuit_open", handler="hook"))
+    scene.recorder(ev.HandlerCircuitClosed(at=2.0, handler="hook", seconds=1.0))
+    found.append(scene.value("mcpvisor_handler_circuit_open", handler="hook"))
+    scene.handle("hook")
+    scene.handle("other")
+    scene.recorder.handler_removed("hook")
+    left = {s.labels.get("handler") for f in scene.registry.collect() for s in f.samples}
+
+    assert [0, 1, 0] == found
+    assert {None, "other"} == left

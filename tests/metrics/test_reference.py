@@ -39,7 +39,7 @@ def test_alerts_ask_only_for_metrics_that_exist(scene):
     )
     asked = {name for expression in expressions for name in re.findall(r"\bmcp\w+", expression)}
 
-    assert len(expressions) == 10
+    assert len(expressions) == 12
     assert asked <= described, asked - described
 
 

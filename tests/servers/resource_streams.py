@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Resources whose changes are pushed, in both eras over stdio and in the newer one over HTTP; standard library only.
 
-Usage: resource_streams.py [--log FILE] [--http PORT] [--unknown URI]... [--ack-delay SECONDS]
-Over HTTP the first line of stdout is the URL. `--unknown`: such a URI is refused (-32002) in the older era, and left out of
-the acknowledgement in the newer one. `--ack-delay`: an update of every URI is pushed at once, and the acknowledgement of a
-stream, or the answer to a subscription, that much later.
+Usage: resource_streams.py [--log FILE] [--http PORT] [--list URI]... [--unknown URI]... [--ack-delay SECONDS]
+Over HTTP the first line of stdout is the URL. `--list`: such a resource is listed. `--unknown`: such a URI is refused (-32002)
+in the older era, and left out of the acknowledgement in the newer one. `--ack-delay`: an update of every URI is pushed at once,
+and the acknowledgement of a stream, or the answer to a subscription, that much later.
 Test door, as tools: touch {uri} announces a change to whoever is subscribed to exactly that, end_streams ends all streams in
 good order, cut_streams (HTTP) cuts their connections. Over HTTP also POST /__ctl/NAME with the same arguments.
 FILE gets one JSON object a line: {"pid", "what": "subscribe" | "unsubscribe" | "listen" | "withdrawn", "uris"}.
@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 OPTIONS = argparse.ArgumentParser()
 OPTIONS.add_argument("--log")
 OPTIONS.add_argument("--http", type=int)
+OPTIONS.add_argument("--list", action="append", default=[])
 OPTIONS.add_argument("--unknown", action="append", default=[])
 OPTIONS.add_argument("--ack-delay", type=float, default=0.0)
 ARGS = OPTIONS.parse_args()
@@ -118,7 +119,7 @@ def result_of(msg, push):
     if method == "tools/list":
         return {"tools": TOOLS}
     if method == "resources/list":
-        return {"resources": []}
+        return {"resources": [{"uri": uri, "name": uri} for uri in ARGS.list]}
     if method == "resources/templates/list":
         return {"resourceTemplates": []}
     if method == "tools/call":

@@ -22,21 +22,29 @@ from mcpvisor.daemon.config.reload import Reloader
 from mcpvisor.daemon.config.settings import Settings
 from mcpvisor.daemon.config.watch import ConfigWatcher, Fingerprint
 from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.handling import HandlerRoutes
 from mcpvisor.daemon.control.server import ControlServer
 from mcpvisor.daemon.event_lines import EventLines
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.daemon.handlers.engine import HandlerEngine
+from mcpvisor.daemon.handlers.ledger import Ledger
+from mcpvisor.daemon.handlers.making import Surroundings
+from mcpvisor.daemon.handlers.observing import ProgressObserver
 from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
 from mcpvisor.daemon.notice import DrainNotice
+from mcpvisor.daemon.questions.desk import Desk, DeskLimits
+from mcpvisor.daemon.questions.routed import RoutedQuestions
 from mcpvisor.daemon.reloading import DaemonReloading
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
-from mcpvisor.supervisor.events import OrphansSwept
+from mcpvisor.supervisor.errors import UnknownServer
+from mcpvisor.supervisor.events import OrphansSwept, ServerEvent
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sweep import kill_marked
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -76,15 +84,36 @@ class Daemon:
         self._handover = handover
         self._heartbeat = Heartbeat(recorder.loop_ticked)
         self._keeper = Keeper(state.path)
+        self._desk = Desk(
+            DeskLimits(**self._settings.questions.model_dump()),
+            tell=self._tell,
+            handler_for=RoutedQuestions(lambda: self._handlers, lambda: reloader.applied.handlers),
+            allowed=self._allowed,
+        )
+        observer = ProgressObserver(recorder)
         self._supervisor = Supervisor(
-            observer=recorder,
+            on_question=self._desk.sink(),
+            observer=observer,
             instance=state.instance,
             parallel_starts=self._settings.daemon.parallel_starts,
             subtree=subtree,
             store=self._keeper.store,
         )
         self._subtree = subtree
-        self._reloading = DaemonReloading(reloader, self._supervisor, notifier=self._notifier, status_line=self._status_line)
+        self._handlers = HandlerEngine(
+            self._supervisor.bus,
+            Ledger(self._keeper.store),
+            recorder,
+            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown),
+        )
+        observer.on_progress = self._handlers.call_progressed
+        self._reloading = DaemonReloading(
+            reloader,
+            self._supervisor,
+            handlers=self._handlers,
+            notifier=self._notifier,
+            status_line=self._status_line,
+        )
         self._stopping = anyio.Event()
         self._stage = ""
         """What is going on at the end, in words; empty before it."""
@@ -97,6 +126,17 @@ class Daemon:
     @property
     def _settings(self) -> Settings:
         return self._reloader.applied.running
+
+    def _allowed(self, server: str) -> tuple[str, ...]:
+        """What a server may ask of programs, by its entry."""
+        try:
+            spec = self._supervisor.spec(server)
+        except UnknownServer:  # it has left the configuration while it asked
+            return ()
+        return spec.allow if spec is not None else ()
+
+    def _tell(self, event: ServerEvent) -> None:
+        self._supervisor.tell(event)
 
     async def serve(self, seen: Fingerprint, on_ready: OnReady | None = None) -> None:
         """Run until SIGTERM or SIGINT; `seen` is what the files contained before they were loaded.
@@ -128,6 +168,8 @@ class Daemon:
         self, parts: AsyncExitStack, tasks: anyio.abc.TaskGroup, seen: Fingerprint, on_ready: OnReady | None
     ) -> None:
         supervisor = self._supervisor
+        await parts.enter_async_context(self._handlers)
+        self._handlers.apply(self._reloader.applied.handlers, self._reloader.applied.routing)
         await parts.enter_async_context(supervisor)
         gateway, addresses = await self._open_listeners(parts)
         await supervisor.apply(self._reloader.applied.specs.values())
@@ -182,6 +224,7 @@ class Daemon:
             observer=self._recorder,
             keeper=self._keeper.store,
             applied=self._applied,
+            desk=self._desk,
         )
         await parts.enter_async_context(gateway)
         addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}
@@ -190,6 +233,7 @@ class Daemon:
             started_at=time.time(),
             pid=os.getpid(),
             addresses=addresses,
+            handlers=self._handlers.views,
             stopping=lambda: self._stage,
         )
         control = ControlServer(
@@ -199,6 +243,8 @@ class Daemon:
             listen=settings.control.listen,
             instance=self._state.instance,
             keeping=self._keeper,
+            desk=self._desk,
+            more=HandlerRoutes(self._handlers).routes(),
         )
         await parts.enter_async_context(control)
         return gateway, addresses
@@ -244,6 +290,11 @@ class Daemon:
         self._state.remember()
 
     # What is told
+
+    def _shown(self, level: str, message: str, fields: dict[str, Any]) -> None:
+        """A line of a handler, where lines of its level are written."""
+        if self._log.is_shown(level):
+            self._log.emit(level, message, fields)
 
     def _health(self, path: str, verbose: bool) -> tuple[int, str | dict[str, object]]:
         if path == "/readyz":

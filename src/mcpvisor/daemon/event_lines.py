@@ -181,9 +181,51 @@ def _question_asked(event: ev.QuestionAsked) -> Line:
 
 
 def _question_answered(event: ev.QuestionAnswered) -> Line:
-    level = "warning" if event.outcome == "failed" else "debug"
+    level = "warning" if event.outcome == "failed" else "debug"  # the desk tells of each, with more
     fields = {"method": event.method, "outcome": event.outcome, "by": event.by, "seconds": event.seconds}
     return level, f"{event.server}: {event.method}: {event.outcome} after {event.seconds:.1f} s", fields
+
+
+def _question_put(event: ev.QuestionPut) -> Line:
+    fields = {
+        "audit": True,
+        "question": event.id,
+        "method": event.method,
+        "mode": event.mode,
+        "tool": event.tool,
+        "whom": event.whom,
+        "principal": event.principal,
+        "properties": event.properties,
+    }
+    of = f" of {event.tool}" if event.tool else ""
+    waits = f"; answer it with `mcpvisor elicitations answer {event.id}`" if event.whom == "operator" else ""
+    return (
+        "info",
+        f"{event.server}: a question{of} ({_kind(event.method, event.mode)}) is put to the {event.whom}{waits}",
+        fields,
+    )
+
+
+def _question_settled(event: ev.QuestionSettled) -> Line:
+    fields = {
+        "audit": True,
+        "question": event.id,
+        "method": event.method,
+        "mode": event.mode,
+        "tool": event.tool,
+        "by": event.by,
+        "action": event.action,
+        "properties": event.properties,
+        "seconds": event.seconds,
+        "why": event.why,
+    }
+    why = f": {event.why}" if event.why else ""
+    told = f"{event.server}: a question ({_kind(event.method, event.mode)}): {event.action} by {event.by}{why}"
+    return "warning" if event.why else "info", told, fields
+
+
+def _kind(method: str, mode: str) -> str:
+    return f"elicitation, {mode}" if mode else method
 
 
 def _noise(event: ev.StdoutNoise) -> Line:
@@ -234,6 +276,8 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ),
     ev.SubscriptionAsked: _subscription_asked,
     ev.SubscriptionsRestored: _subscriptions_restored,
+    ev.QuestionPut: _question_put,
+    ev.QuestionSettled: _question_settled,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
     ev.InstanceStarted: lambda e: ("info", f"{e.server}: {e.label} begins, for {e.client}", {"label": e.label}),
     ev.InstanceEnded: lambda e: ("info", f"{e.server}: {e.label} of {e.client} is ended: {e.why}", {"label": e.label}),
@@ -255,5 +299,25 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
         {"lost": e.lost},
     ),
     ev.StateStoreReplaced: _store_replaced,
+    ev.HandlerCircuitOpened: lambda e: (
+        "error",
+        f"handler {e.handler}: {e.failures} failures in a row, it is left alone until {iso_time(e.next_try)}: {e.why}",
+        {"handler": e.handler, "failures": e.failures, "next_try": e.next_try},
+    ),
+    ev.HandlerCircuitClosed: lambda e: (
+        "info",
+        f"handler {e.handler}: takes events again, after {e.seconds:.0f} s",
+        {"handler": e.handler, "seconds": e.seconds},
+    ),
+    ev.HandlerGaveUp: lambda e: (
+        "error",
+        f"handler {e.handler}: {e.count} {'event has' if e.count == 1 else 'events have'} become dead letters: {e.why}",
+        {"handler": e.handler, "count": e.count},
+    ),
+    ev.HandlersFlooded: lambda e: (
+        "warning",
+        f"events came faster than they could be routed: {e.count} have reached no handler",
+        {"count": e.count},
+    ),
     ev.GuardianLost: lambda _: ("warning", "the guardian has ended; another one is started", {}),
 }

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from mcpvisor.daemon.config.applied import decide
+from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
 from mcpvisor.daemon.config.settings import changed_settings
-from mcpvisor.daemon.control.reloading import ConfigState
+from mcpvisor.daemon.control.reloading import ConfigState, Plan
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
+from mcpvisor.daemon.handlers.engine import HandlerEngine
+from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.invalid import InvalidEntry
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -33,9 +34,11 @@ class DaemonReloading:
         reloader: Reloader,
         supervisor: Supervisor,
         *,
+        handlers: HandlerEngine,
         notifier: Notifier,
         status_line: Callable[[], str],
     ) -> None:
+        self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
         self._notifier = notifier
@@ -55,6 +58,8 @@ class DaemonReloading:
             hints=answer["hints"],
             needs_restart=answer["needs_restart"],
             ready=ready,
+            handlers=answer["handlers"],
+            routes_changed=answer["routes_changed"],
         )
 
     async def apply(self, trigger: str) -> ReloadReport:
@@ -64,7 +69,7 @@ class DaemonReloading:
             return ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(told,), hints=(), needs_restart=())
         self._notifier.reloading()
         try:
-            report = await self._reloader.reload(trigger, self._supervisor.apply)
+            report = await self._reloader.reload(trigger, self._supervisor.apply, self._handlers.apply)
             self.show_invalid()
         finally:
             self._notifier.ready(self._status_line())
@@ -78,19 +83,27 @@ class DaemonReloading:
             InvalidEntry(name=name, reason=problem.error, origin=problem.where) for name, problem in invalid.items() if name
         )
 
-    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState, tuple[str, ...]]:
+    async def plan(self, paths: Sequence[str]) -> Plan:
         """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""
         if not paths:
             applied = await self._reloader.preview()
             state = _state(applied.ok, rejected_json(applied.rejected))
-            return self._supervisor.plan(applied.specs.values()), state, applied.needs_restart
+            return self._plan(applied, state, applied.needs_restart)
         read = partial(load, [Path(path) for path in paths], dict(os.environ))
         loaded = await anyio.to_thread.run_sync(read)
         found = decide(None, loaded, anyio.current_time())
-        specs: Mapping[str, ServerSpec] = found.specs if found is not None else {}
         settings = changed_settings(self._reloader.applied.running, found.basis.settings) if found is not None else ()
         state = _state(not loaded.problems, rejected_json(loaded.problems))
-        return self._supervisor.plan(specs.values()), state, settings
+        return self._plan(found, state, settings)
+
+    def _plan(self, applied: Applied | None, state: ConfigState, settings: tuple[str, ...]) -> Plan:
+        return Plan(
+            servers=self._supervisor.plan(applied.specs.values() if applied is not None else ()),
+            handlers=self._handlers.plan(applied.handlers if applied is not None else {}),
+            routes_changed=(applied.routing if applied is not None else Routing()) != self._handlers.routing,
+            config=state,
+            needs_restart=settings,
+        )
 
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
@@ -107,7 +120,7 @@ class DaemonReloading:
 
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
     """Tell the metrics what came of a reload."""
-    outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes else "rejected"
+    outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes or report.handlers else "rejected"
     recorder.config_reloaded(report.trigger, outcome, time.time())
     recorder.rejected_entries(len(report.rejected))
 

@@ -178,6 +178,50 @@ class SubscriptionFamilies:
         )
 
 
+class QuestionFamilies:
+    """What servers ask people."""
+
+    def __init__(self, book: Book) -> None:
+        self.elicitations = book.counter(
+            "mcpvisor_elicitations_total",
+            "Elicitations of a server that are over, by their mode and what became of them; `withdrawn` ones had no answer.",
+            "server",
+            "mode",
+            "action",
+        )
+
+
+class HandlerFamilies:
+    """What becomes of events that are routed to handlers."""
+
+    def __init__(self, book: Book) -> None:
+        self.events = book.counter(
+            "mcpvisor_handler_events_total",
+            "Events of a handler, by kind and by what became of them; an event may be `failed` more than once, and is then "
+            "`handled` or `dead`.",
+            "handler",
+            "kind",
+            "outcome",
+        )
+        self.queue = book.gauge("mcpvisor_handler_queue_length", "Events that wait for a handler, or are with it.", "handler")
+        self.duration = book.histogram(
+            "mcpvisor_handler_duration_seconds",
+            "How long a handler took for one try of an event, whatever became of it.",
+            "handler",
+            buckets=OTEL_SECONDS,
+        )
+        self.circuit = book.gauge(
+            "mcpvisor_handler_circuit_open",
+            "1 while a handler is left alone after failures in a row, else 0.",
+            "handler",
+        )
+
+    def remove(self, handler: str) -> None:
+        """Remove every series of a handler; one without any is no error."""
+        for family in (self.events, self.queue, self.duration, self.circuit):
+            family.remove_by_labels({"handler": handler})
+
+
 class DaemonFamilies:
     """What concerns the daemon as a whole; the event loop's own are in `scrape`."""
 
@@ -228,6 +272,8 @@ class Families:
         self.process = ProcessFamilies(self.book)
         self.call = CallFamilies(self.book)
         self.subscription = SubscriptionFamilies(self.book)
+        self.question = QuestionFamilies(self.book)
+        self.handler = HandlerFamilies(self.book)
         self.daemon = DaemonFamilies(self.book)
         for own in ProcessCollector(registry=registry).collect():
             name = f"{own.name}_total" if own.type == "counter" else own.name

@@ -56,6 +56,10 @@ RESTART_REASONS: Final = frozenset({"exit", "session", "probe", "spec", "order",
 SUBSCRIPTION_STATES: Final = frozenset({"pending", "active", "failed", "polled"})
 RESTORE_OUTCOMES: Final = {"active": "restored", "polled": "polled", "failed": "failed", "pending": "failed"}
 """What the states of subscriptions are called once a session was brought to them."""
+QUESTION_MODES: Final = frozenset({"form", "url"})
+QUESTION_ACTIONS: Final = frozenset({"accept", "decline", "cancel", "withdrawn"})
+EVENT_KINDS: Final = frozenset({"resource_updated", "list_changed", "elicitation", "state_changed", "log_message", "progress"})
+EVENT_OUTCOMES: Final = frozenset({"accepted", "coalesced", "overflow", "handled", "failed", "dead", "dropped"})
 ERAS: Final = frozenset({"legacy", "modern"})
 REFUSING_SIDES: Final = frozenset({"server", "client", "control", "metrics"})
 REFUSAL_REASONS: Final = frozenset({"size", "values", "depth", "syntax", "rate", "host", "origin", "auth", "access", "slow"})

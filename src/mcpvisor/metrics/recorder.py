@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry
 from mcpvisor.metrics.families import Families
 from mcpvisor.metrics.labels import (
     ERAS,
+    EVENT_KINDS,
+    EVENT_OUTCOMES,
     OUTCOMES,
     REFUSAL_REASONS,
     REFUSING_SIDES,
@@ -62,6 +64,9 @@ class MetricsRecorder:
             self._families.daemon.orphans.inc(event.count)
         elif isinstance(event, ev.StateStoreDegraded | ev.StateStoreRecovered):
             self.state_store(up=isinstance(event, ev.StateStoreRecovered))
+        elif isinstance(event, ev.HandlerCircuitOpened | ev.HandlerCircuitClosed):
+            opened = isinstance(event, ev.HandlerCircuitOpened)
+            self._families.handler.circuit.labels(event.handler).set(opened)
 
     def _of_server(self, event: ev.ServerEvent) -> None:
         if isinstance(event, ev.ServerAdded):
@@ -94,6 +99,7 @@ class MetricsRecorder:
             ev.ProcessesSampled: lambda s, e: s.processes_sampled(e.processes, e.resident_bytes, e.cpu_seconds),
             ev.SubscriptionsCounted: lambda s, e: s.subscriptions_counted(e.counts),
             ev.SubscriptionsRestored: lambda s, e: s.subscriptions_restored(e.counts),
+            ev.QuestionSettled: lambda s, e: s.question_settled(e.mode, e.action),
             ev.StderrWritten: lambda s, e: s.stderr_written(len(e.lines) + e.dropped),
             ev.CredentialsRefreshed: lambda s, e: s.credentials_expire(e.expires_at),
             ev.CredentialsDropped: lambda s, _: s.credentials_expire(None),
@@ -117,6 +123,9 @@ class MetricsRecorder:
         if series := self._servers.get(server):
             series.call_ended(transport, method, outcome, error_type, seconds)
 
+    def call_progressed(self, server: str, tool: str | None, progress: dict[str, Any]) -> None:
+        """Nothing is counted of progress but its notifications, which come by themselves."""
+
     def notification_received(self, server: str, method: str) -> None:
         """A notification arrived."""
         if series := self._servers.get(server):
@@ -126,6 +135,33 @@ class MetricsRecorder:
         """A message of a server was refused."""
         if server in self._servers:
             self.refused("server", reason)
+
+    # What handlers report; their names are from the configuration.
+
+    def handler_added(self, handler: str) -> None:
+        """A handler is there; what alerts ask for is 0 from now on, so that the first of it is seen as an increase."""
+        family = self._families.handler
+        family.queue.labels(handler).set(0)
+        family.circuit.labels(handler).set(0)
+        for kind in sorted(EVENT_KINDS):
+            for outcome in ("dead", "overflow"):
+                family.events.labels(handler, kind, outcome)
+
+    def handler_event(self, handler: str, kind: str, outcome: str) -> None:
+        """Something became of an event of a handler, or of one try."""
+        self._families.handler.events.labels(handler, among(EVENT_KINDS, kind), among(EVENT_OUTCOMES, outcome)).inc()
+
+    def handler_queue(self, handler: str, length: int) -> None:
+        """So many events wait for a handler, or are with it."""
+        self._families.handler.queue.labels(handler).set(length)
+
+    def handler_took(self, handler: str, seconds: float) -> None:
+        """A handler took so long for one try of an event."""
+        self._families.handler.duration.labels(handler).observe(seconds)
+
+    def handler_removed(self, handler: str) -> None:
+        """A handler is no more."""
+        self._families.handler.remove(handler)
 
     # What the daemon reports.
 

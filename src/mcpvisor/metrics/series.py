@@ -11,6 +11,8 @@ from mcpvisor.metrics.labels import (
     ERROR_TYPES,
     NOTIFICATION_METHODS,
     OUTCOMES,
+    QUESTION_ACTIONS,
+    QUESTION_MODES,
     REQUEST_METHODS,
     RESTART_REASONS,
     RESTORE_OUTCOMES,
@@ -142,6 +144,12 @@ class ServerSeries:
     def subscriptions_restored(self, counts: Mapping[str, int]) -> None:
         for state, outcome in RESTORE_OUTCOMES.items():
             self._families.subscription.restores.labels(self._server, outcome).inc(counts.get(state, 0))
+
+    def question_settled(self, mode: str, action: str) -> None:
+        """A question is over; only an elicitation has a mode."""
+        if mode:
+            family = self._families.question.elicitations
+            family.labels(self._server, among(QUESTION_MODES, mode), among(QUESTION_ACTIONS, action)).inc()
 
     def call_started(self) -> None:
         self._in_flight += 1

@@ -92,6 +92,12 @@ class _Call:
     doubt: RequestFailed | None = None
     """The failure of an earlier try after which the server may have done it."""
 
+    @property
+    def tool(self) -> str | None:
+        """The name of the tool that is called, as the server knows it; None of any other request."""
+        name = self.params.get("name") if self.method == "tools/call" and self.params is not None else None
+        return name if isinstance(name, str) else None
+
 
 class Connection:
     """One server's door; the same object for as long as the server is configured.
@@ -239,6 +245,7 @@ class Connection:
             call.clock.heard()
             if wanted is not None:
                 wanted(progress)
+                self._observer.call_progressed(self.name, call.tool, progress)
 
         if wanted is not None:
             call.on_progress = alive

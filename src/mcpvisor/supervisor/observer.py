@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class CallObserver(Protocol):
@@ -17,6 +17,10 @@ class CallObserver(Protocol):
 
         `outcome` is `ok` or an `Outcome`; `error_type` is empty, `tool_error` (a result with `isError`) or `error`.
         """
+        ...
+
+    def call_progressed(self, server: str, tool: str | None, progress: dict[str, Any]) -> None:
+        """The server told of the progress of a request whose caller wants to know; `tool` is the one called, if any."""
         ...
 
     def notification_received(self, server: str, method: str) -> None:
@@ -35,6 +39,9 @@ class NoObserver:
         """See `CallObserver`."""
 
     def call_ended(self, server: str, transport: str, method: str, outcome: str, error_type: str, seconds: float) -> None:
+        """See `CallObserver`."""
+
+    def call_progressed(self, server: str, tool: str | None, progress: dict[str, Any]) -> None:
         """See `CallObserver`."""
 
     def notification_received(self, server: str, method: str) -> None:

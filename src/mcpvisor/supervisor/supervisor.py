@@ -29,7 +29,7 @@ from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.clocks import Jump, watch_clocks
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
-from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost
+from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost, ServerEvent
 from mcpvisor.supervisor.instances import Instances
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle_messages import Wanted
@@ -325,6 +325,13 @@ class Supervisor:
     def history(self, name: str) -> list[Event]:
         """The newest events of a server, oldest first. Raises UnknownServer."""
         return self._invalid.history(name) if name in self._invalid else list(self._actor(name).reporter.history)
+
+    def tell(self, event: ServerEvent) -> None:
+        """Hand on what happened to a server outside of the supervisor; while the server is configured it is in its history."""
+        if event.server in self._actors:
+            self._actors[event.server].reporter.emit(event)
+        else:
+            self.bus.emit(event)
 
     async def wait_until(self, name: str, accept: Callable[[ServerStatus], bool]) -> ServerStatus:
         """Return as soon as `accept` likes the server's status; the caller brings the deadline. Raises UnknownServer."""

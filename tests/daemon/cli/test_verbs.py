@@ -186,7 +186,8 @@ def test_reload_says_what_changed(start, mcpvisor):
     code, out, err = outcome(mcpvisor("reload", path=daemon.path))
     daemon.tell("unready")
 
-    assert (0, ["restart  good (target): now ready", "stop     gone: gone"]) == (code, out.splitlines())
+    of_servers = ["restart  good (target): now ready", "stop     gone: gone"]
+    assert (0, [*of_servers, "start    handler note", "update   routes"]) == (code, out.splitlines())
     assert "/etc/m.toml: hint: a hint" in err
     assert "gateway.listen has changed" in err
     assert 1 == mcpvisor("reload", "--wait", path=daemon.path).returncode
@@ -211,9 +212,9 @@ def test_a_kind_of_event_that_is_not_kept_says_so(mcpvisor):
 
 
 def test_a_plan_lists_what_would_change(mcpvisor):
-    """`plan` lists the servers that would not stay as they are; `--exit-code` makes that a 1."""
+    """`plan` lists the servers and handlers that would not stay as they are; `--exit-code` makes that a 1."""
     told = "mcpvisor: metrics.listen is another: it is read when the daemon starts\n"
-    assert (0, "restart  good (command)\n", told) == outcome(mcpvisor("plan"))
+    assert (0, "restart  good (command)\nrestart  handler note (queue)\nupdate   routes\n", told) == outcome(mcpvisor("plan"))
     assert 1 == mcpvisor("plan", "--exit-code").returncode
 
 

@@ -17,13 +17,15 @@ from typing import Any
 import anyio
 
 from mcpvisor.daemon.control.facts import Facts
+from mcpvisor.daemon.control.reloading import ConfigState, Plan
 from mcpvisor.daemon.control.server import ControlServer
+from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.errors import OrderRefused, Outcome, RequestFailed, UnknownServer
 from mcpvisor.supervisor.events import Event, OperatorOrdered, ServerStateChanged
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, StdioLaunch, plan_changes
+from mcpvisor.supervisor.spec import Change, ServerSpec, StdioLaunch, plan_changes
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
@@ -203,13 +205,22 @@ class PuppetReloading:
             {"server": "gone", "change": "stop", "fields": []},
         ]
         more = {"hints": [{"where": "/etc/m.toml", "hint": "a hint"}], "needs_restart": ["gateway.listen"]}
+        handlers = [{"handler": "note", "change": "start", "fields": []}]
+        more = {**more, "handlers": handlers, "routes_changed": True}
         return {**self.config, "changes": changes, "ready": self.ready if wait else None, **more}
 
-    async def plan(self, paths: list[str]) -> tuple[list[PlannedChange], dict[str, Any], tuple[str, ...]]:
+    async def plan(self, paths: list[str]) -> Plan:
         self.asked.append(tuple(paths))
         old, new = (ServerSpec(name="good", target=StdioLaunch(command=one)) for one in ("a", "b"))
         kept = ServerSpec(name="kept", target=StdioLaunch(command="a"))
-        return plan_changes({"good": old, "kept": kept}, {"good": new, "kept": kept}), self.config, ("metrics.listen",)
+        changes = plan_changes({"good": old, "kept": kept}, {"good": new, "kept": kept})
+        return Plan(
+            servers=changes,
+            handlers=[HandlerChange(handler="note", change=Change.RESTART, fields=("queue",))],
+            routes_changed=True,
+            config=ConfigState(ok=self.config["ok"], rejected=self.config["rejected"]),
+            needs_restart=("metrics.listen",),
+        )
 
     def last_config(self) -> dict[str, Any]:
         return self.config

@@ -440,6 +440,8 @@ async def test_a_plan_changes_nothing(api):
         ("kept", "keep", []),
     ] == [(one["server"], one["change"], one["fields"]) for one in plan["changes"]]
     assert ["metrics.listen"] == plan["needs_restart"]
+    assert [{"handler": "note", "change": "restart", "fields": ["queue"]}] == plan["handlers"]
+    assert plan["routes_changed"]
     assert 400 == relative.status_code
 
 

@@ -12,12 +12,16 @@ import anyio
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.keeper import SessionKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits, GatewaySettings
+from mcpvisor.daemon.questions.contract import QuestionDesk
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.errors import UnknownServer
-from mcpvisor.supervisor.events import CatalogChanged, CatalogKind, ServerAdded, ServerNotified, ServerRemoved
+from mcpvisor.supervisor.events import CatalogChanged, CatalogKind, ServerAdded, ServerEvent, ServerNotified, ServerRemoved
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
+from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
+from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
 JsonObject = dict[str, Any]
 INSTANCE = "puppet-instance"
@@ -34,6 +38,7 @@ class Call:
     on_log: Callable[[JsonObject], None] | None
     client_capabilities: JsonObject | None
     log_level: str | None
+    on_question: QuestionSink | None
 
 
 Answer = Callable[[Call], Awaitable[JsonObject]]
@@ -55,6 +60,13 @@ class PuppetConnection:
         self.called = anyio.Event()
         self.cancelled = anyio.Event()
         self.answer: Answer = self._echo
+        self._subscriptions: Subscriptions | None = None
+
+    def subscriptions(self, bus: EventBus) -> Subscriptions:
+        """The real table of what is watched; nobody serves it until a test attaches to it."""
+        if self._subscriptions is None:
+            self._subscriptions = Subscriptions(SubscriptionTeller(self.name, bus.emit, str, lambda: 1))
+        return self._subscriptions
 
     async def _echo(self, call: Call) -> JsonObject:
         return {"content": [{"type": "text", "text": f"{self.name}:{(call.params or {}).get('name')}"}]}
@@ -70,8 +82,9 @@ class PuppetConnection:
         on_log: Callable[[JsonObject], None] | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        on_question: QuestionSink | None = None,
     ) -> JsonObject:
-        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level)
+        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level, on_question)
         self.calls.append(call)
         self.called.set()
         try:
@@ -98,6 +111,34 @@ class PuppetSupervisor:
             return self._connections[name]
         except KeyError:
             raise UnknownServer(name) from None
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        return self.connection(name).subscriptions(self.bus)
+
+    async def agree(self, name: str, *refused: str) -> None:
+        """Serve the subscriptions of a server, until cancelled: all of them at once, but for those that it refuses."""
+        table = self.subscriptions(name)
+        attachment = table.attach()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(table.pass_on)
+            try:
+                while True:
+                    stirred = table.stirred
+                    for uri in attachment.wanted():
+                        if uri in refused:
+                            attachment.failed(uri, "it is refused", None)
+                        else:
+                            attachment.active(uri)
+                    await stirred.wait()
+            finally:
+                table.detach("there is no session now")
+
+    def watched(self, name: str) -> dict[str, int]:
+        """What is watched of a server, and how many hold each."""
+        return {one.uri: len(one.holders) for one in self.subscriptions(name).statuses()}
+
+    def tell(self, event: ServerEvent) -> None:
+        self.bus.emit(event)
 
     def want_log_level(self, level: str | None) -> None:
         self.wanted_levels.append(level)
@@ -157,6 +198,7 @@ def gateway(
     limits: GatewayLimits | None = None,
     keeper: SessionKeeper | None = None,
     applied: anyio.Event | None = None,
+    desk: QuestionDesk | None = None,
     **settings: Any,
 ) -> Gateway:
     """A gateway on a free port, open unless the test says otherwise."""
@@ -171,6 +213,7 @@ def gateway(
         observer=observer,
         keeper=keeper,
         applied=applied,
+        desk=desk,
     )
 
 

@@ -24,8 +24,15 @@ def test_params_without_meta():
 
 def test_capabilities():
     """A server may not build on capabilities that do not hold through the gateway."""
-    assert capabilities_to_server({"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}) == {}
+    declared = {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}, "tasks": {}, "x": None}
+
+    assert capabilities_to_server(declared) == {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {}}
     assert capabilities_to_server(None) is None
+    assert capabilities_to_server({"roots": {}, "elicitation": {}}, has_answerer=True) == {
+        "roots": {},
+        "elicitation": {"form": {}, "url": {}},
+    }
+    assert capabilities_to_server(None, has_answerer=True) == {"elicitation": {"form": {}, "url": {}}}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ async def test_modern_results(supervisor: PuppetSupervisor, tmp_path: Path):
 
 
 async def test_fields_of_the_other_era(supervisor: PuppetSupervisor, tmp_path: Path):
-    """What only 2026-07-28 knows is not shown to an older client; a question of that era is no result for anybody."""
+    """What only 2026-07-28 knows is not shown to an older client; what is no result yet in that era is none for it."""
     door = supervisor.connection("a")
     door.era = "modern"
     result: dict[str, Any] = {"content": [], "resultType": "complete", "vendor": 1}
@@ -78,12 +78,12 @@ async def test_fields_of_the_other_era(supervisor: PuppetSupervisor, tmp_path: P
         question = await client.post(call("a__echo"))
 
     assert plain.json()["result"] == {"content": [], "vendor": 1}
-    assert question.json()["error"]["data"]["mcpvisor"]["cause"] == "input_required"
+    assert question.json()["error"]["data"]["mcpvisor"]["cause"] == "too_many_rounds"
 
 
 @pytest.mark.parametrize("server_era", ["legacy", "modern"])
 async def test_questions_of_any_server(supervisor: PuppetSupervisor, tmp_path: Path, server_era: str):
-    """A result that is none yet never reaches a client, whatever era its server has said it is of."""
+    """A result that is none yet never reaches a client that cannot be asked; one of the handshake era has no such thing."""
     door = supervisor.connection("a")
     door.era = server_era
 
@@ -95,7 +95,8 @@ async def test_questions_of_any_server(supervisor: PuppetSupervisor, tmp_path: P
         await client.open()
         answers = [await client.modern(call("a__echo")), await client.post(call("a__echo"))]
 
-    assert [one.json()["error"]["data"]["mcpvisor"]["cause"] for one in answers] == ["input_required"] * 2
+    cause = "input_required" if server_era == "legacy" else "too_many_rounds"
+    assert [one.json()["error"]["data"]["mcpvisor"]["cause"] for one in answers] == [cause] * 2
 
 
 async def test_progress_is_raw(supervisor: PuppetSupervisor, tmp_path: Path):

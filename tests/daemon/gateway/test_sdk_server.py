@@ -39,6 +39,8 @@ READ: dict[Callable[..., Any], str] = {
     ServerRunner._negotiate_initialize: "1890b616f10a",
     Connection.for_loop: "09aab919278b",
     ServerSession.__init__: "6d8e4a7dae65",
+    JSONRPCDispatcher.send_raw_request: "7ef07ab6bc42",
+    JSONRPCDispatcher._resolve_pending: "44a56961877f",
 }
 """What `sdk_server` overrides or leans on, by a digest of the text that was read when it was written."""
 

@@ -34,7 +34,14 @@ OFFER = Offer(
 )
 KNOWN = Remembered(era=Era.MODERN, skip_probe=True, only_sse=True, offer=OFFER)
 ORDER = StandingOrder(wanted=Wanted.DISABLED, who="uid:0", at=1_700_000_000.5)
-SESSION = KeptSession(id_hash="h1", principal="uid:0", view="files", opened_with={"protocolVersion": "x"}, used_at=1000.0)
+SESSION = KeptSession(
+    id_hash="h1",
+    principal="uid:0",
+    view="files",
+    opened_with={"protocolVersion": "x"},
+    used_at=1000.0,
+    watched=("memo://a", "MiXeD://B/"),
+)
 
 
 def rows(path: Path, query: str) -> list[tuple]:
@@ -227,6 +234,10 @@ def offer_text(**parts: object) -> bytes:
         ("UPDATE sessions SET principal = ?", [b"uid:0"]),
         ("UPDATE sessions SET view = ?", [b"files"]),
         ("UPDATE sessions SET opened_with = ?", ["[]"]),
+        ("UPDATE sessions SET watched = ?", ['["memo://a"]']),
+        ("UPDATE sessions SET watched = ?", ['{"uris": {}}']),
+        ("UPDATE sessions SET watched = ?", ['{"uris": [7]}']),
+        ("UPDATE sessions SET watched = ?", [b"{}"]),
         ("UPDATE tokens SET value = ?", [b"s3cret"]),
         ("UPDATE tokens SET value = CAST(? AS TEXT)", [b"s3cret\xff"]),
         ("UPDATE tokens SET expires_at = ?", ["abc"]),

@@ -35,12 +35,15 @@ def show_plan(arguments: argparse.Namespace) -> int:
     """`plan`: one line for each server that would not stay as it is; 78 when something would be rejected."""
     plan = ControlClient(arguments.socket).post("/v1/plan", {"paths": absolute(arguments.paths)}, timeout=RELOAD_SECONDS)
     changing = [change for change in plan["changes"] if change["change"] != _KEPT]
+    of_handlers = _handler_lines(plan)
     if arguments.json:
         say_json(plan)
     else:
         for change in changing:
             say(f"{change['change']:<8} {change['server']}{_why(change)}")
-        if not changing:
+        for line in of_handlers:
+            say(line)
+        if not changing and not of_handlers:
             kept = len(plan["changes"])
             what = "no server" if plan["needs_restart"] else "nothing"
             say(f"{what} would change ({counted(kept, 'server')} {'is' if kept == 1 else 'are'} kept)")
@@ -48,7 +51,7 @@ def show_plan(arguments: argparse.Namespace) -> int:
         tell(f"{setting} is another: it is read when the daemon starts")
     if _tell_rejected(plan["config"]):
         return int(Exit.CONFIG)
-    return int(Exit.NO if (changing or plan["needs_restart"]) and arguments.exit_code else Exit.DONE)
+    return int(Exit.NO if (changing or of_handlers or plan["needs_restart"]) and arguments.exit_code else Exit.DONE)
 
 
 def reload_config(arguments: argparse.Namespace) -> int:
@@ -60,7 +63,9 @@ def reload_config(arguments: argparse.Namespace) -> int:
     else:
         for change in report["changes"]:
             say(f"{change['change']:<8} {change['server']}{_why(change)}: {_then(change)}")
-        if not report["changes"]:
+        for line in (of_handlers := _handler_lines(report)):
+            say(line)
+        if not report["changes"] and not of_handlers:
             say("nothing has changed")
     for hint in report["hints"]:
         tell(f"{hint['where']}: hint: {hint['hint']}")
@@ -82,6 +87,12 @@ def check_files(arguments: argparse.Namespace) -> int:
         for line in result.lines():
             say(clean_line(line))
     return result.exit_code
+
+
+def _handler_lines(report: Mapping[str, Any]) -> list[str]:
+    """What happens to handlers and routes, one line each."""
+    lines = [f"{change['change']:<8} handler {change['handler']}{_why(change)}" for change in report.get("handlers", ())]
+    return [*lines, "update   routes"] if report.get("routes_changed") else lines
 
 
 def _why(change: Mapping[str, Any]) -> str:

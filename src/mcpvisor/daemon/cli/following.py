@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ControlClient, server_path
 from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.cli.handling import register_events
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, say_json_line, tell
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
 from mcpvisor.daemon.control.counts import counted
@@ -32,6 +33,7 @@ def register(verbs: Verbs) -> None:
         metavar="K",
         help="of one kind only, such as server_state_changed; some, such as resource_updated, are shown with -f alone",
     )
+    register_events(events)
 
 
 def show_logs(arguments: argparse.Namespace) -> int:

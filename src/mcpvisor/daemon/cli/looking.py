@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient, server_path
@@ -94,6 +94,9 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
             "",
             f"the state file was damaged at the start, its orders do not stand any more; it is {clean_line(store['damaged'])}",
         ]
+    if waiting := status.get("waiting_questions"):
+        lines += ["", f"{counted(waiting, 'question')} waiting for an operator: `mcpvisor elicitations` shows and answers them"]
+    lines += _handler_troubles(status.get("handlers", ()), now)
     rejected = status["config"]["rejected"]
     if rejected:
         lines += ["", "rejected from the configuration (what was accepted before keeps running):"]
@@ -105,6 +108,23 @@ def _instances(server: Mapping[str, Any]) -> str:
     """What runs of a server beside the instance that its row is about."""
     failing = f"; {clean_line(server['instance_failing'])}" if server["instance_failing"] else ""
     return f"{server['name']}: {counted(server['instances'], 'instance')} for one client each{failing}"
+
+
+def _handler_troubles(handlers: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """A line for each handler that takes nothing, or has given something up."""
+    lines: list[str] = []
+    for handler in handlers:
+        name, parts = handler["name"], list[str]()
+        if handler.get("circuit", "closed") != "closed":
+            due = handler.get("next_try")
+            again = f", tried again in {seconds(due - now)}" if due is not None and due > now else ""
+            parts.append(f"left alone after {counted(handler['failures'], 'failure')}{again}: {handler['last_error']}")
+        if handler["state"] == "absent" and handler["waiting"]:
+            parts.append(f"is not configured, and {counted(handler['waiting'], 'event')} wait for it")
+        if handler["dead"]:
+            parts.append(f"{counted(handler['dead'], 'dead letter')}, see `mcpvisor events dead`")
+        lines += [clean_line(f"handler {name}: {part}") for part in parts]
+    return ["", *lines] if lines else []
 
 
 def _row(server: Mapping[str, Any], now: float, limit: int | None) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from mcpvisor import __version__
-from mcpvisor.daemon.cli import backing, configuring, following, looking, ordering, serving, using
+from mcpvisor.daemon.cli import answering, backing, configuring, following, handling, looking, ordering, serving, using
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
 from mcpvisor.daemon.cli.verb import Parser
 
-_FAMILIES = (serving, looking, ordering, following, using, configuring, backing)
+_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, backing)
 
 
 def build_parser() -> Parser:

@@ -69,7 +69,11 @@ def show_list(arguments: argparse.Namespace) -> int:
 
 def call_tool(arguments: argparse.Namespace) -> int:
     """`call`: 0 when the tool did it, 1 when the tool or the call failed."""
-    body = {"tool": arguments.tool, "arguments": _arguments(arguments.arguments), "timeout": arguments.timeout}
+    body = {
+        "tool": arguments.tool,
+        "arguments": json_object(arguments.arguments, "the arguments"),
+        "timeout": arguments.timeout,
+    }
     result = _ask(arguments, "/call", body, f"call of {arguments.tool}")
     if arguments.json:
         say_json(result)
@@ -115,9 +119,9 @@ class _Failed(Refused):
         self.exit = Exit.NO
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    """The arguments of a tool, from the command line or a file. Raises CliError."""
-    where = "the arguments"
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object from the command line or a file (`@FILE`, `@-`); `what` says what it is. Raises CliError."""
+    where = what
     if text.startswith("@"):
         where = text[1:]
         try:

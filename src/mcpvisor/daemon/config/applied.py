@@ -13,10 +13,21 @@ from typing import Final
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
+from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
+from mcpvisor.daemon.handlers.specs import OPERATOR, HandlerSpec
 from mcpvisor.supervisor.spec import ServerSpec
 
 ABSENCE: Final = 5.0
 """Seconds after which a drop-in that is absent from a readable folder is a removal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodHandlers:
+    """The last good handlers and routes of one file; routes count together, since their order says what they mean."""
+
+    handlers: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
+    routes: tuple[Route, ...] = ()
+    options: RoutingOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,7 @@ class GoodFile:
     specs: Mapping[str, ServerSpec]
     is_named: bool
     gone_since: float | None = None
+    handlers: GoodHandlers = field(default_factory=GoodHandlers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +50,8 @@ class Applied:
     files: Mapping[Path, GoodFile]
     specs: Mapping[str, ServerSpec]
     """The goal of every server, for the supervisor."""
+    handlers: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
+    routing: Routing = field(default_factory=Routing)
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
     hints: tuple[Problem, ...] = ()
@@ -70,13 +84,16 @@ def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
     deciding = _Deciding(last.files if last is not None else {}, loaded, now)
     files = deciding.files()
     specs = deciding.merged(files)
+    handlers = deciding.handlers(files)
     gone = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
         basis=basis,
         running=last.running if last is not None else basis.settings,
         files=files,
         specs=specs,
-        rejected=deciding.rejected(specs, last),
+        handlers=handlers,
+        routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
+        rejected=deciding.rejected(specs, handlers, last),
         hints=loaded.hints,
         secret_files=loaded.secret_files,
         recheck_at=min(gone) + ABSENCE if gone else None,
@@ -102,16 +119,16 @@ class _Deciding:
         before = self.last.get(load.file.path)
         old = before.specs if before is not None else {}
         if load.failure is not None:
-            return GoodFile(old, load.file.is_named)
+            return GoodFile(old, load.file.is_named, handlers=before.handlers if before is not None else GoodHandlers())
         kept = {name: old[name] for name in load.rejected if name in old}
-        return GoodFile({**kept, **load.specs}, load.file.is_named)
+        return GoodFile({**kept, **load.specs}, load.file.is_named, handlers=_good_handlers(load, before))
 
     def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
         """What stays of a file that is not there; None when it is given up."""
         if not before.is_named and path.parent in self.loaded.listed:
             since = self.now if before.gone_since is None else before.gone_since
             return None if self.now >= since + ABSENCE else replace(before, gone_since=since)
-        if before.specs or before.is_named:
+        if before.specs or before.is_named or before.handlers != GoodHandlers():
             what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"
             self.extra.append(Problem(file=path, message=what, keeps_running=True))
         return replace(before, gone_since=None)
@@ -120,7 +137,7 @@ class _Deciding:
         """One spec for each name: files that are there before absent ones, so that a renamed file is no conflict."""
         specs: dict[str, ServerSpec] = {}
         known = {(problem.file, problem.server) for problem in self.loaded.problems}
-        for path, good in sorted(files.items(), key=lambda item: item[1].gone_since is not None):
+        for path, good in _present_first(files):
             for name, spec in good.specs.items():
                 owner = specs.setdefault(name, spec)
                 if owner is not spec and good.gone_since is None and (path, name) not in known:
@@ -128,18 +145,58 @@ class _Deciding:
                     self.extra.append(Problem(file=path, message=message, server=name))
         return specs
 
-    def rejected(self, specs: Mapping[str, ServerSpec], last: Applied | None) -> tuple[Problem, ...]:
+    def handlers(self, files: Mapping[Path, GoodFile]) -> dict[str, HandlerSpec]:
+        """One spec for each handler, by the rule for servers."""
+        found: dict[str, HandlerSpec] = {}
+        known = {(problem.file, problem.handler) for problem in self.loaded.problems}
+        for path, good in _present_first(files):
+            for name, spec in good.handlers.handlers.items():
+                owner = found.setdefault(name, spec)
+                if owner is not spec and good.gone_since is None and (path, name) not in known:
+                    message = f"a handler of this name is kept from {owner.origin}; the first one counts"
+                    self.extra.append(Problem(file=path, message=message, handler=name))
+        return found
+
+    def routing(self, files: Mapping[Path, GoodFile]) -> Routing:
+        """The routes of all files in their order, and the first `[routing]`."""
+        routes = [route for good in files.values() for route in good.handlers.routes]
+        options = (good.handlers.options for good in files.values() if good.handlers.options is not None)
+        return Routing(routes=tuple(routes), options=next(options, RoutingOptions()))
+
+    def rejected(
+        self, specs: Mapping[str, ServerSpec], handlers: Mapping[str, HandlerSpec], last: Applied | None
+    ) -> tuple[Problem, ...]:
         """Everything that is not in force, each with the word whether something older runs in its place."""
         before = last.specs if last is not None else {}
+        older = last.handlers if last is not None else {}
+        of_routes = {problem for load in self.loaded.loads for problem in load.handlers.faults_of_routes}
         failures = {load.failure for load in self.loaded.loads if load.failure is not None}
         marked: list[Problem] = []
         for problem in self.loaded.problems:
             if problem.server:
                 keeps = problem.server in specs and problem.server in before and before[problem.server] is specs[problem.server]
-            elif problem in failures and problem.file is not None:
+            elif problem.handler:
+                keeps = problem.handler in older and handlers.get(problem.handler) is older[problem.handler]
+            elif (problem in failures or problem in of_routes) and problem.file is not None:
                 known = self.last.get(problem.file)
                 keeps = known is not None
             else:
                 keeps = last is not None
             marked.append(replace(problem, keeps_running=keeps))
         return (*marked, *self.extra)
+
+
+def _present_first(files: Mapping[Path, GoodFile]) -> list[tuple[Path, GoodFile]]:
+    return sorted(files.items(), key=lambda item: item[1].gone_since is not None)
+
+
+def _good_handlers(load: FileLoad, before: GoodFile | None) -> GoodHandlers:
+    """What a file that can be read says of handlers, with what was good before in the place of what is not."""
+    found, old = load.handlers, before.handlers if before is not None else GoodHandlers()
+    kept = {name: old.handlers[name] for name in found.rejected if name in old.handlers}
+    keeps_routes = found.faults_of_routes and before is not None
+    return GoodHandlers(
+        handlers={**kept, **found.handlers},
+        routes=old.routes if keeps_routes else tuple(found.routes),
+        options=old.options if keeps_routes else found.options,
+    )

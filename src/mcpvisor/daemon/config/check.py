@@ -28,6 +28,8 @@ class CheckResult:
         loaded = self.loaded
         lines = [f"error: {problem}" for problem in loaded.problems] + [f"hint: {hint}" for hint in loaded.hints]
         held = f"{_count(len(loaded.files), 'file')}, {_count(len(loaded.specs), 'server')}"
+        if loaded.handlers:
+            held += f", {_count(len(loaded.handlers), 'handler')}"
         found = f"{_count(len(loaded.problems), 'error')}, {_count(len(loaded.hints), 'hint')}"
         return [*lines, f"{held}: {found}"]
 
@@ -37,6 +39,7 @@ class CheckResult:
             "ok": not self.loaded.problems,
             "files": [str(file) for file in self.loaded.files],
             "servers": sorted(self.loaded.specs),
+            "handlers": sorted(self.loaded.handlers),
             "errors": [problem.as_json() for problem in self.loaded.problems],
             "hints": [hint.as_json() for hint in self.loaded.hints],
         }

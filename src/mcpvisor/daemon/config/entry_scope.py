@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mcpvisor.daemon.config.expansion import FORMS, Expanded, Sources, expand
@@ -23,8 +23,20 @@ class Item:
 class Scope:
     """What all readers of one entry share: its name, its variables, whose file it is, and what was found."""
 
-    def __init__(self, server: str, sources: Sources, findings: Findings, *, foreign: bool) -> None:
+    def __init__(
+        self,
+        server: str,
+        sources: Sources,
+        findings: Findings,
+        *,
+        foreign: bool,
+        handler: str = "",
+        entry: Item | None = None,
+    ) -> None:
         self.server = server
+        self.handler = handler
+        """The name of the handler, where the entry is one; `entry` is its own place, of which `missing` speaks."""
+        self._entry = entry
         self.sources = sources
         self.findings = findings
         self.foreign = foreign
@@ -38,8 +50,14 @@ class Scope:
         """Record a warning; the entry runs."""
         self.findings.hints.append(self._at(item, message, "", near))
 
+    def missing(self, key: str, *, expected: str) -> None:
+        """Record that a key is not there, at the place of the entry."""
+        assert self._entry is not None, "only of a scope that knows the place of its entry"
+        self.problem(self._entry, f"the {key} is missing", expected=expected)
+
     def _at(self, item: Item, message: str, expected: str, near: str) -> Problem:
-        return item.document.problem(item.path, message, expected=expected, near=near, server=self.server)
+        problem = item.document.problem(item.path, message, expected=expected, near=near, server=self.server)
+        return replace(problem, handler=self.handler) if self.handler else problem
 
     def expanded(self, item: Item) -> Expanded | None:
         """The text of an item with its variables replaced; None after a problem."""

@@ -1,4 +1,4 @@
-"""Owns which entries a file holds: our tables in TOML, and the shapes of other programs in JSON."""
+"""Owns which servers a file holds: our tables in TOML, and the shapes of other programs in JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from mcpvisor.daemon.config.discovery import Found
 from mcpvisor.daemon.config.entry_scope import Item, Scope, items_of, kind_of
 from mcpvisor.daemon.config.expansion import Sources
+from mcpvisor.daemon.config.file_handlers import TABLES as TABLES_OF_HANDLERS
 from mcpvisor.daemon.config.foreign_entry import translated
 from mcpvisor.daemon.config.names import EXPECTED, carried_over, is_name
 from mcpvisor.daemon.config.positions import Document, KeyPath, show_path
@@ -22,8 +23,10 @@ from mcpvisor.supervisor.spec import ServerSpec
 ROOTS: Final = {"mcpServers": "Claude, Cursor, Windsurf, Kiro and others", "servers": "VS Code"}
 """Where a JSON file holds its servers, and whose form that is."""
 
+IN_DROP_INS: Final = ("servers", "handlers", "routes")
+"""The tables of ours that may stand in a file of `servers.d`."""
+
 _LATER_ROOTS: Final = {"mcp": "OpenCode"}
-_LATER_TABLES: Final = ("handlers", "routes")
 _COMMENT = re.compile(r"//.*|#.*|[$_].*", re.DOTALL)
 
 
@@ -147,14 +150,12 @@ class _EntryReader:
 
 def _check_tables(file: Found, document: Document, findings: Findings) -> None:
     """Name each table of our TOML that is not known, not there yet, or not allowed in this file."""
-    known = (*SECTIONS, "defaults", "servers")
+    known = (*SECTIONS, "defaults", "servers", *TABLES_OF_HANDLERS)
     for key in document.data:
-        if key in _LATER_TABLES:
-            findings.problems.append(document.problem((key,), "not supported in this version"))
-        elif key not in known:
+        if key not in known:
             findings.problems.append(document.problem((key,), "unknown table", near=nearest(key, known)))
-        elif key != "servers" and not file.is_main:
-            message = "belongs into the main file; a file of servers.d holds [servers.NAME] only"
+        elif key not in IN_DROP_INS and not file.is_main:
+            message = "belongs into the main file; a file of servers.d holds [servers.NAME], [handlers.NAME] and [[routes]]"
             findings.problems.append(document.problem((key,), message))
 
 

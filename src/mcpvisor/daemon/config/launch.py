@@ -29,8 +29,8 @@ def read_launch(entry: TableReader) -> StdioLaunch | None:
     launch = StdioLaunch(
         command=words[0] if words else "",
         args=(*words[1:], *args),
-        env=_environment(entry),
-        inherit_env=_inherited(entry),
+        env=read_environment(entry),
+        inherit_env=read_inherited(entry),
         cwd=entry.path("cwd"),
         limits=read_limits(entry),
     )
@@ -53,7 +53,7 @@ def _command(entry: TableReader) -> list[Text]:
         return []
     environ = entry.scope.sources.environ
     if not _is_command_line(item.value, reveal(whole), environ):
-        return [_with_home(whole, environ)]
+        return [with_home(whole, environ)]
     try:
         words = shlex.split(item.value)
     except ValueError:
@@ -63,7 +63,7 @@ def _command(entry: TableReader) -> list[Text]:
     # Split before variables are replaced, so that a space in a value never makes two arguments of it.
     texts = [entry.text_of(Item(word, item.path, item.document)) for word in words]
     known = [text for text in texts if text is not None]
-    return [_with_home(known[0], environ), *known[1:]] if known else []
+    return [with_home(known[0], environ), *known[1:]] if known else []
 
 
 def _is_command_line(written: str, whole: str, environ: Mapping[str, str]) -> bool:
@@ -78,7 +78,8 @@ def _exists(program: str, environ: Mapping[str, str]) -> bool:
     return Path(path).exists() if "/" in path else shutil.which(path, path=environ.get("PATH")) is not None
 
 
-def _with_home(text: Text, environ: Mapping[str, str]) -> Text:
+def with_home(text: Text, environ: Mapping[str, str]) -> Text:
+    """A program with a leading `~/` replaced by the home folder."""
     expanded = home_expanded(reveal(text), environ)
     return Secret(expanded) if isinstance(text, Secret) else expanded
 
@@ -92,7 +93,8 @@ def _argument(item: Item, entry: TableReader) -> list[Text]:
     return [] if text is None else [text]
 
 
-def _environment(entry: TableReader) -> tuple[tuple[str, Text], ...]:
+def read_environment(entry: TableReader) -> tuple[tuple[str, Text], ...]:
+    """`env = { NAME = "value" }`, sorted; every value is a secret."""
     table = entry.table("env")
     if table is None:
         return ()
@@ -111,7 +113,8 @@ def _environment(entry: TableReader) -> tuple[tuple[str, Text], ...]:
     return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
 
-def _inherited(entry: TableReader) -> tuple[str, ...]:
+def read_inherited(entry: TableReader) -> tuple[str, ...]:
+    """`inherit_env = ["NAME", ...]`."""
     names = entry.texts("inherit_env")
     item = entry.item("inherit_env")
     for name in names:

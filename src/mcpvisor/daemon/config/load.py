@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ from mcpvisor.daemon.config.config_file import decode, read_bytes, read_document
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
 from mcpvisor.daemon.config.entry_scope import Item, home_expanded
 from mcpvisor.daemon.config.expansion import Sources
+from mcpvisor.daemon.config.file_handlers import FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
 from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
 from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
+from mcpvisor.daemon.handlers.specs import HandlerSpec, HandlerType
 from mcpvisor.supervisor.spec import ServerSpec
 
 
@@ -40,6 +42,7 @@ class FileLoad:
     rejected: Mapping[str, Problem] = field(default_factory=dict[str, Problem])
     """Names of entries that cannot be used, each with its first problem."""
     failure: Problem | None = None
+    handlers: FileHandlers = field(default_factory=FileHandlers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,11 @@ class Loaded:
     def specs(self) -> dict[str, ServerSpec]:
         """The good entries by name, in the order of the files; no name is in two of them."""
         return {name: spec for load in self.loads for name, spec in load.specs.items()}
+
+    @property
+    def handlers(self) -> dict[str, HandlerSpec]:
+        """The good handlers by name, in the order of the files; no name is in two of them."""
+        return {name: spec for load in self.loads for name, spec in load.handlers.handlers.items()}
 
     @property
     def files(self) -> list[Path]:
@@ -102,13 +110,15 @@ class _Loading:
         basis = self._basis(mains, overrides, previous)
         loads: list[FileLoad] = []
         owners: dict[str, str] = {}
+        handlers = self._handlers(found.files, documents)
         for file in found.files:
             document = documents[file.path]
             if isinstance(document, Problem):
                 self._findings.problems.append(document)
                 loads.append(FileLoad(file=file, failure=document))
                 continue
-            loads.append(self._entries(file, document, basis.defaults if basis is not None else {}, owners))
+            entries = self._entries(file, document, basis.defaults if basis is not None else {}, owners)
+            loads.append(replace(entries, handlers=handlers.get(file.path, FileHandlers())))
         return Loaded(
             basis=basis,
             loads=tuple(loads),
@@ -142,6 +152,31 @@ class _Loading:
                 rejected[name] = problem
                 specs.pop(name, None)
         return FileLoad(file=file, specs=specs, rejected=rejected, failure=entries.failure)
+
+    def _handlers(self, files: Sequence[Found], documents: Mapping[Path, Document | Problem]) -> dict[Path, FileHandlers]:
+        """The handlers and routes of each file of ours; what leads from one file to another is looked at when all are read."""
+        found: list[tuple[Document, FileHandlers]] = []
+        types: dict[str, HandlerType | None] = {}
+        owners: dict[str, str] = {}
+        has_unread = False
+        for file in files:
+            document = documents[file.path]
+            if isinstance(document, Problem) or document.file.suffix != ".toml":
+                has_unread = has_unread or isinstance(document, Problem)
+                continue
+            of_file = read_handlers(document, self._sources(document))
+            keep_first(document, of_file, owners)
+            found.append((document, of_file))
+            for name in of_file.paths:
+                spec = of_file.handlers.get(name)
+                types.setdefault(name, spec.type if spec is not None else None)
+        for document, of_file in found:
+            # A file that cannot be read may hold any handler: its last good version decides then, see `applied`.
+            if not has_unread:
+                check_ways(document, of_file, types)
+            self._findings.problems += [*of_file.findings.problems, *of_file.faults_of_routes]
+            self._findings.hints += of_file.findings.hints
+        return {document.file: of_file for document, of_file in found}
 
     def _basis(
         self,

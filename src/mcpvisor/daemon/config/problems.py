@@ -26,6 +26,8 @@ class Problem:
     """The known word that is closest to the one that was written; empty when none is close."""
     server: str = ""
     """The entry that this is about; empty where it is about a file or a setting."""
+    handler: str = ""
+    """The handler that this is about; empty where it is about something else."""
     keeps_running: bool = False
     """Whether the last good version of what was rejected goes on as if nothing had been edited."""
     source: str = ""
@@ -67,6 +69,7 @@ class Problem:
             "column": self.column,
             "key": self.key_path,
             "server": self.server,
+            "handler": self.handler,
             "error": self.error,
             "message": self.message,
             "expected": self.expected,

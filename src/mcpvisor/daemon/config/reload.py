@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,6 +16,9 @@ import anyio.to_thread
 from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import Basis, Loaded, load
 from mcpvisor.daemon.config.problems import Problem
+from mcpvisor.daemon.handlers.changes import HandlerChange
+from mcpvisor.daemon.handlers.routing import Routing
+from mcpvisor.daemon.handlers.specs import HandlerSpec
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec
 
 _log = logging.getLogger(__name__)
@@ -25,6 +28,15 @@ READ_WITHIN: Final = 30.0
 
 Apply = Callable[[Iterable[ServerSpec]], Awaitable[list[PlannedChange]]]
 """`Supervisor.apply`."""
+
+
+ApplyHandlers = Callable[[Mapping[str, HandlerSpec], Routing], tuple[HandlerChange, ...]]
+"""`HandlerEngine.apply`."""
+
+
+def _no_handlers(specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
+    del specs, routing
+    return ()
 
 
 class NoConfiguration(Exception):
@@ -47,6 +59,9 @@ class ReloadReport:
     rejected: tuple[Problem, ...]
     hints: tuple[Problem, ...]
     needs_restart: tuple[str, ...]
+    handlers: tuple[HandlerChange, ...] = ()
+    """What happens to each handler that does not stay as it is."""
+    routes_changed: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The report as the control API and `reload --json` give it."""
@@ -56,6 +71,8 @@ class ReloadReport:
             "rejected": rejected_json(self.rejected),
             "hints": [{"where": hint.where, "hint": hint.error} for hint in self.hints],
             "needs_restart": list(self.needs_restart),
+            "handlers": [change.as_json() for change in self.handlers],
+            "routes_changed": self.routes_changed,
         }
 
 
@@ -65,7 +82,10 @@ def _made(loaded: Loaded, *, previous: Basis | None = None) -> Loaded:  # noqa: 
 
 def rejected_json(rejected: Iterable[Problem]) -> list[dict[str, Any]]:
     """`config.rejected` of `status --json`."""
-    return [{"where": p.where, "error": p.error, "server": p.server, "keeps_running": p.keeps_running} for p in rejected]
+    return [
+        {"where": p.where, "error": p.error, "server": p.server, "handler": p.handler, "keeps_running": p.keeps_running}
+        for p in rejected
+    ]
 
 
 class Reloader:
@@ -137,7 +157,7 @@ class Reloader:
             raise NoConfiguration([loaded])
         return decide(self.applied, loaded, anyio.current_time()) or self.applied
 
-    async def reload(self, trigger: str, apply: Apply) -> ReloadReport:
+    async def reload(self, trigger: str, apply: Apply, apply_handlers: ApplyHandlers = _no_handlers) -> ReloadReport:
         """Read everything again and apply what is good. Reloads wait for each other; a bad file raises nothing."""
         async with self._lock:
             last = self.applied
@@ -150,7 +170,12 @@ class Reloader:
             changes = await apply(applied.specs.values())
             # Only now: a cancelled or failed apply leaves the old state to compare the next reload with.
             self._applied = applied
-            report = self._report(trigger, changes, applied)
+            handlers = apply_handlers(applied.handlers, applied.routing)
+            report = replace(
+                self._report(trigger, changes, applied),
+                handlers=handlers,
+                routes_changed=applied.routing != last.routing,
+            )
             self._tell(report)
             return report
 

@@ -92,7 +92,7 @@ def read_entry(entry: TableReader, document: Document, path: KeyPath, *, shown_n
         subscriptions=read_subscriptions(entry),
         tools=read_tools(entry, LATER_OF_TOOLS),
         sharing=entry.choice("sharing", default.sharing),
-        allow=entry.words("allow", ALLOWABLE),
+        allow=entry.known_words("allow", ALLOWABLE),
         origin=f"{document.file}:{place.line}" if place is not None else str(document.file),
         shown_name=shown_name,
     )

@@ -1,4 +1,4 @@
-"""Owns the daemon's own settings, `[daemon] [log] [gateway] [control] [metrics]`: their defaults, forms and bounds.
+"""Owns the daemon's own settings, `[daemon] [log] [gateway] [questions] [control] [metrics]`: their defaults, forms and bounds.
 
 Models only; where values come from, and which source wins, is the subject of `layers.py`.
 """
@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from mcpvisor.daemon.config.durations import DURATION_EXPECTED, seconds
 from mcpvisor.daemon.config.places import Places
 
-SECTIONS: Final = ("daemon", "log", "gateway", "control", "metrics")
+SECTIONS: Final = ("daemon", "log", "gateway", "questions", "control", "metrics")
 
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
 _LISTEN_EXPECTED: Final = '"HOST:PORT", "[IPV6]:PORT" or "unix:/PATH"'
@@ -68,6 +68,7 @@ def listen_fault(address: Any) -> str:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+PositiveSeconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 Listens = Annotated[tuple[str, ...], BeforeValidator(_listens)]
 
@@ -107,6 +108,17 @@ class GatewaySettings(_Section):
     """How long a stop still serves all that comes, where somebody asks `/readyz`."""
 
 
+class QuestionsSettings(_Section):
+    """`[questions]`: what servers ask people."""
+
+    deadline: PositiveSeconds = 300.0
+    """How long whoever is asked may think."""
+    per_server: int = Field(default=16, ge=1, le=1000)
+    """How many questions of one server may be open."""
+    per_client: int = Field(default=16, ge=1, le=1000)
+    """How many questions may be open with one client."""
+
+
 class ControlSettings(_Section):
     """`[control]`."""
 
@@ -125,6 +137,7 @@ class Settings(_Section):
     daemon: DaemonSettings
     log: LogSettings = LogSettings()
     gateway: GatewaySettings
+    questions: QuestionsSettings = QuestionsSettings()
     control: ControlSettings
     metrics: MetricsSettings = MetricsSettings()
 

@@ -86,6 +86,19 @@ class TableReader:
         texts = [self.text_of(item) for item in self.elements(key)]
         return tuple(t.reveal() if isinstance(t, Secret) else t for t in texts if t is not None)
 
+    def words(self, key: str) -> tuple[str, ...]:
+        """A text or a list of texts, none of which is a secret; empty when absent."""
+        item = self.item(key)
+        if item is None:
+            return ()
+        if isinstance(item.value, list):
+            return self.texts(key)
+        if not isinstance(item.value, str):
+            self._scope.problem(item, f"is {kind_of(item.value)}", expected="a text or a list of texts")
+            return ()
+        text = self.plain(key)
+        return () if text is None else (text,)
+
     def elements(self, key: str) -> list[Item]:
         """The elements of a list; empty when absent."""
         item = self.item(key)
@@ -180,7 +193,7 @@ class TableReader:
 
         return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words))
 
-    def words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    def known_words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the known words that a list holds, in the order in which they are known; empty when absent."""
         expected = "a list of " + ", ".join(f'"{word}"' for word in known)
         found: set[str] = set()

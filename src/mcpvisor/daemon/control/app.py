@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import anyio
@@ -22,6 +23,7 @@ from mcpvisor.daemon.control.answers import (
 )
 from mcpvisor.daemon.control.backup import Backup
 from mcpvisor.daemon.control.calls import Calls
+from mcpvisor.daemon.control.elicitations import Elicitations, OpenDesk
 from mcpvisor.daemon.control.evidence import Evidence, rejections_of, uri_conflicts
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.facts import Facts
@@ -49,8 +51,15 @@ class Operations:
     """The routes that look at the daemon and give it orders."""
 
     def __init__(
-        self, supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event
+        self,
+        supervisor: Supervisor,
+        reloading: Reloading,
+        facts: Facts,
+        keeping: Keeping,
+        desk: OpenDesk,
+        closing: anyio.Event,
     ) -> None:
+        self._desk = desk
         self._keeping = keeping
         self._past = Past(supervisor, keeping)
         self._supervisor = supervisor
@@ -75,6 +84,7 @@ class Operations:
             self._facts,
             time.time(),
             self._keeping.state_store(),
+            self._desk.waiting_for_operator,
         )
         return json_response(view)
 
@@ -147,9 +157,16 @@ class Operations:
         paths = (await read_object(request)).get("paths", [])
         if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
             raise invalid("FIELD", "'paths' must be a list of absolute paths")
-        changes, config, needs_restart = await self._reloading.plan(paths)
-        view = {"changes": [change_view(change) for change in changes], "config": config}
-        return json_response({**view, "needs_restart": list(needs_restart)})
+        plan = await self._reloading.plan(paths)
+        return json_response(
+            {
+                "changes": [change_view(change) for change in plan.servers],
+                "config": plan.config,
+                "needs_restart": list(plan.needs_restart),
+                "handlers": [change.as_json() for change in plan.handlers],
+                "routes_changed": plan.routes_changed,
+            }
+        )
 
     def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change, and what its server does now; one that was removed does nothing any more."""
@@ -173,12 +190,22 @@ class Operations:
         return all(status.is_settled for status in statuses)
 
 
-def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, keeping: Keeping, closing: anyio.Event) -> Starlette:
-    """The control API as an ASGI app; `closing` ends its streams."""
-    operations = Operations(supervisor, reloading, facts, keeping, closing)
+def build_app(
+    supervisor: Supervisor,
+    reloading: Reloading,
+    facts: Facts,
+    keeping: Keeping,
+    desk: OpenDesk,
+    closing: anyio.Event,
+    more: Sequence[Route] = (),
+) -> Starlette:
+    """The control API as an ASGI app; `closing` ends its streams, `more` are the routes of other parts of the daemon."""
+    operations = Operations(supervisor, reloading, facts, keeping, desk, closing)
     calls = Calls(supervisor, closing)
+    elicitations = Elicitations(desk)
     return Starlette(
         routes=[
+            *more,
             Route("/v1/version", operations.version, methods=["GET"]),
             Route("/v1/status", operations.status, methods=["GET"]),
             Route("/v1/reload", operations.reload, methods=["POST"]),
@@ -186,6 +213,8 @@ def build_app(supervisor: Supervisor, reloading: Reloading, facts: Facts, keepin
             Route("/v1/events", operations.events, methods=["GET"]),
             Route("/v1/backup", Backup(keeping).backup, methods=["GET"]),
             Route("/v1/offers", calls.offers, methods=["GET"]),
+            Route("/v1/elicitations", elicitations.listed, methods=["GET"]),
+            Route("/v1/elicitations/{id}:answer", elicitations.answer, methods=["POST"]),
             Route("/v1/servers/{server}:{order}", operations.order, methods=["POST"]),
             Route("/v1/servers/{server}/logs", operations.logs, methods=["GET"]),
             Route("/v1/servers/{server}/offer", calls.offer, methods=["GET"]),

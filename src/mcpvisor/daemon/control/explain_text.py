@@ -16,6 +16,9 @@ EVENTS_SHOWN: Final = 10
 STDERR_SHOWN: Final = 12
 _DROPS_SHOWN: Final = 10
 
+_BY_ENTRY: Final = "config"
+"""Who holds what an entry wants; everybody else is told of by name."""
+
 _JUST_NOW: Final = 2.0
 """Seconds for which a time that passed may be called now; the daemon acts on it within much less."""
 
@@ -96,7 +99,16 @@ def subscription_line(one: Mapping[str, Any], clock: Callable[[float], str] = cl
     poll = f", read every {seconds(one['poll'])}" if one["state"] == "polled" else ""
     why = f": {one['reason']}" if one["reason"] else ""
     due = f"; next try at {clock(one['next_retry'])}" if one["next_retry"] is not None and one["state"] == "failed" else ""
-    return f"{one['uri']!r} {one['state']}{poll}{why}{due}"
+    return f"{one['uri']!r} {one['state']}{poll}{_holders(one)}{why}{due}"
+
+
+def _holders(one: Mapping[str, Any]) -> str:
+    """For whom else than its entry a resource is watched: the first of them, and how many more."""
+    others = [who for who in one["holders"] if who != _BY_ENTRY]
+    if not others:
+        return ""
+    more = one["holders_in_all"] - 1 - (_BY_ENTRY in one["holders"])
+    return f" for {others[0]}" + (f" and {more} more" if more else "")
 
 
 def _sentence(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,5 +16,7 @@ class Facts:
     pid: int
     addresses: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Where the daemon listens, by listener: `gateway`, `metrics`."""
+    handlers: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """How each handler is."""
     stopping: Callable[[], str] = str
     """What is going on at the daemon's end, in words; empty while it has not been told to stop."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
+from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.supervisor.spec import PlannedChange
 
 
@@ -30,7 +32,9 @@ class ReloadReport(TypedDict):
     """What came of a reload.
 
     `ok` is whether all that is written is in force now. `changes` has `server`, `change` and `fields` of every server that was
-    not simply kept. `hints` have `where` and `hint`; `needs_restart` are settings that are only read when the daemon starts.
+    not simply kept, `handlers` the same of handlers (`handler`, `change`, `fields`), `routes_changed` is whether
+    any route is another. `hints` have `where` and `hint`; `needs_restart` are settings that are only read when the daemon
+    starts.
     `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it.
     """
 
@@ -40,6 +44,19 @@ class ReloadReport(TypedDict):
     hints: list[dict[str, Any]]
     needs_restart: list[str]
     ready: bool | None
+    handlers: list[dict[str, Any]]
+    routes_changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a reload would do to servers and handlers; `needs_restart` are settings that would take a start of the daemon."""
+
+    servers: Sequence[PlannedChange]
+    handlers: Sequence[HandlerChange] = ()
+    routes_changed: bool = False
+    config: ConfigState
+    needs_restart: Sequence[str] = ()
 
 
 class Reloading(Protocol):
@@ -49,11 +66,8 @@ class Reloading(Protocol):
         """Read and apply; with `wait`, then wait up to `timeout` seconds for the servers. Never raises for a bad file."""
         ...
 
-    async def plan(self, paths: Sequence[str]) -> tuple[list[PlannedChange], ConfigState, tuple[str, ...]]:
-        """What a reload would do, from `paths` or, where there are none, from the daemon's own files. Changes nothing.
-
-        The last part are settings, as `section.key`, that would take a start of the daemon.
-        """
+    async def plan(self, paths: Sequence[str]) -> Plan:
+        """What a reload would do, from `paths` or, where there are none, from the daemon's own files. Changes nothing."""
         ...
 
     def last_config(self) -> ConfigState:

@@ -12,10 +12,12 @@ from types import TracebackType
 from typing import Final, Self
 
 import anyio
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpvisor.daemon.control.answers import ApiError, error_response
 from mcpvisor.daemon.control.app import build_app
+from mcpvisor.daemon.control.elicitations import NoDesk, OpenDesk
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.keeping import Keeping, NothingKept
 from mcpvisor.daemon.control.peer import why_refused
@@ -37,7 +39,9 @@ class ControlServer:
     """Serves the control API on unix sockets for as long as its context lasts.
 
     `listen` are addresses of the form `unix:/path`, `instance` is the id that the daemon's servers carry: their processes are
-    refused. Entering raises ListenFailed (SocketInUse where another daemon answers) with nothing left behind.
+    refused. `more` are the routes of other parts of the daemon.
+
+    Entering raises ListenFailed (SocketInUse where another daemon answers) with nothing left behind.
     """
 
     def __init__(
@@ -50,9 +54,11 @@ class ControlServer:
         instance: str,
         group: str = GROUP,
         keeping: Keeping | None = None,
+        desk: OpenDesk | None = None,
+        more: Sequence[Route] = (),
     ) -> None:
         self._closing = anyio.Event()
-        self._app = build_app(supervisor, reloading, facts, keeping or NothingKept(), self._closing)
+        self._app = build_app(supervisor, reloading, facts, keeping or NothingKept(), desk or NoDesk(), self._closing, more)
         self._addresses = tuple(listen)
         self._instance = instance
         self._gid = group_id(group)

@@ -75,7 +75,12 @@ def server_view(status: ServerStatus) -> JsonObject:
 
 
 def status_view(
-    statuses: Sequence[ServerStatus], config: ConfigState, facts: Facts, now: float, state_store: JsonObject | None = None
+    statuses: Sequence[ServerStatus],
+    config: ConfigState,
+    facts: Facts,
+    now: float,
+    state_store: JsonObject | None = None,
+    waiting_questions: int = 0,
 ) -> JsonObject:
     """What `status --json` prints; `now` is the daemon's clock, in seconds since the epoch."""
     return {
@@ -88,7 +93,9 @@ def status_view(
         "now": now,
         "daemon": facts_view(facts),
         "state_store": state_store,
+        "handlers": [dict(handler) for handler in facts.handlers()],
         "stopping": facts.stopping() or None,
+        "waiting_questions": waiting_questions,
     }
 
 

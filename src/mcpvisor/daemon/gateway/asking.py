@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,52 +13,118 @@ from mcpvisor.daemon.gateway.crossing import LOG_LEVEL_META, capabilities_to_ser
 from mcpvisor.daemon.gateway.doors import ServerDoor
 from mcpvisor.daemon.gateway.emissions import Emissions
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
-from mcpvisor.daemon.gateway.sdk_server import Context, notify_within
+from mcpvisor.daemon.gateway.sdk_server import Context, declared_capabilities, notify_within
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import QuestionSink
 
 JsonObject = dict[str, Any]
 
 
-async def ask(door: ServerDoor, server: str, ctx: Context, params: JsonObject, caller: Caller, taps: LogTaps) -> JsonObject:
-    """The server's result; what it says within its answer goes out on the stream of the client's request. Raises RequestFailed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request of a client on its way to a server; `params` are as the server is to get them."""
+
+    ctx: Context
+    caller: Caller
+    view: str | None
+    server: str
+    door: ServerDoor
+    params: JsonObject
+
+    @property
+    def principal(self) -> Principal:
+        """For whom the server is asked."""
+        session = self.caller.session
+        return Principal(self.caller.principal, session.id if session is not None else None)
+
+
+class Hearing:
+    """What the client of one request hears on that request's own stream, before its result.
 
     Where the wire cannot tell within which answer a log message came, a client of 2026-07-28 gets it by its tap, and sessions
     get it like all that servers log unasked.
     """
-    session = caller.session
-    declared = ctx.session.client_capabilities
-    meta = (ctx.params or {}).get("_meta") or {}
-    token = meta.get("progressToken")
-    level: str | None = session.wish.level if session is not None else meta.get(LOG_LEVEL_META)
-    is_silent = session is None and level is None
-    emissions = Emissions(partial(notify_within, ctx))
 
-    def on_log(message: JsonObject) -> None:
-        if not is_silent and admits(session.wish.level if session is not None else level, message.get("level")):
-            emissions.put(MESSAGE_METHOD, named(server, message))
+    def __init__(self, asked: Asked, taps: LogTaps) -> None:
+        meta = (asked.ctx.params or {}).get("_meta") or {}
+        self._server = asked.server
+        self._session = asked.caller.session
+        self._level: str | None = None if self._session is not None else meta.get(LOG_LEVEL_META)
+        self._token = meta.get("progressToken")
+        self._taps = taps
+        self._emissions = Emissions(partial(notify_within, asked.ctx))
 
-    request = partial(
-        door.request,
-        ctx.method,
-        params,
-        principal=Principal(caller.principal, session.id if session is not None else None),
-        on_progress=_progress_sink(emissions, token),
-        on_log=on_log,
-        client_capabilities=capabilities_to_server(declared.model_dump(by_alias=True) if declared else None),
-        log_level=level,
-    )
-    if token is None and is_silent:
-        return await request()
-    tap: AbstractContextManager[None] = nullcontext()
-    if session is None and level is not None:
-        tap = taps.tap(server, level, partial(emissions.put, MESSAGE_METHOD))
-    with tap:
-        return await emissions.during(request)
+    @property
+    def level(self) -> str | None:
+        """The log level that the client wants; None where it has not asked for one."""
+        return self._session.wish.level if self._session is not None else self._level
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the client has given a token."""
+        return self._token is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is put here still comes before the result."""
+        return self._emissions.is_open
+
+    def put(self, method: str, params: JsonObject) -> None:
+        """Tell the client something that concerns its request."""
+        self._emissions.put(method, params)
+
+    def progress(self, params: JsonObject) -> None:
+        """Progress of the server, which goes out under the client's own token."""
+        if self._token is not None:
+            self.put("notifications/progress", {**params, "progressToken": self._token})
+
+    def log(self, message: JsonObject) -> None:
+        """A log message of the server that belongs to this request."""
+        is_silent = self._session is None and self._level is None
+        if not is_silent and admits(self.level, message.get("level")):
+            self.put(MESSAGE_METHOD, named(self._server, message))
+
+    async def during(self, run: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
+        """The result of `run`, once everything that came before it is sent. Raises RequestFailed."""
+        if self._session is None and not self.wants_progress and self._level is None:
+            return await run()
+        tap: AbstractContextManager[None] = nullcontext()
+        if self._session is None and self._level is not None:
+            tap = self._taps.tap(self._server, self._level, partial(self.put, MESSAGE_METHOD))
+        with tap:
+            return await self._emissions.during(run)
 
 
-def _progress_sink(emissions: Emissions, token: Any) -> Callable[[JsonObject], None] | None:
-    """Where progress goes, under the client's own token; None where the client gave none."""
-    if token is None:
-        return None
-    return lambda progress: emissions.put("notifications/progress", {**progress, "progressToken": token})
+class Line:
+    """One call to a server, as it is asked for it once or several times; `hearing` is who listens just now, if anybody."""
+
+    def __init__(self, asked: Asked, hearing: Hearing, *, has_answerer: bool) -> None:
+        """`has_answerer`: somebody answers elicitations of this call that its client cannot be asked."""
+        self.hearing: Hearing | None = hearing
+        self._asked = asked
+        self._has_answerer = has_answerer
+        self._wants_progress = hearing.wants_progress
+        self._level = hearing.level
+
+    async def request(self, params: JsonObject, on_question: QuestionSink) -> JsonObject:
+        """The server's result; `on_question` answers what it asks meanwhile. Raises RequestFailed."""
+        asked = self._asked
+        return await asked.door.request(
+            asked.ctx.method,
+            params,
+            principal=asked.principal,
+            on_progress=self._progress if self._wants_progress else None,
+            on_log=self._log,
+            client_capabilities=capabilities_to_server(declared_capabilities(asked.ctx), has_answerer=self._has_answerer),
+            log_level=self._level,
+            on_question=on_question,
+        )
+
+    def _progress(self, params: JsonObject) -> None:
+        if self.hearing is not None:
+            self.hearing.progress(params)
+
+    def _log(self, message: JsonObject) -> None:
+        if self.hearing is not None:
+            self.hearing.log(message)

@@ -41,11 +41,21 @@ class Book:
     Sleepers count against the same limits as open sessions, so that one can be woken whenever it is asked for.
     """
 
-    def __init__(self, keeper: SessionKeeper, limits: GatewayLimits, now: Callable[[], float] = time.time) -> None:
-        """`now` gives wall-clock seconds: they are all that two runs have in common."""
+    def __init__(
+        self,
+        keeper: SessionKeeper,
+        limits: GatewayLimits,
+        now: Callable[[], float] = time.time,
+        forgotten: Callable[[KeptSession], None] = lambda _: None,
+    ) -> None:
+        """`now` gives wall-clock seconds: they are all that two runs have in common.
+
+        `forgotten` is told of each session that is kept no longer.
+        """
         self._keeper = keeper
         self._limits = limits
         self._now = now
+        self._forgotten = forgotten
         self._asleep: dict[str, KeptSession] = {}
         self._sleepers: Counter[str] = Counter()
         self._load()
@@ -62,6 +72,10 @@ class Book:
     def sleepers(self) -> frozenset[str]:
         """The principals whose sessions sleep."""
         return frozenset(self._sleepers)
+
+    def asleep(self) -> list[KeptSession]:
+        """The sessions that sleep."""
+        return list(self._asleep.values())
 
     def find(self, session_id: str, principal: str, view: str | None) -> KeptSession | None:
         """The sleeping session of that id; None where it is not this principal's, or of another endpoint, or expired."""
@@ -95,10 +109,17 @@ class Book:
         self._keeper.keep_session(kept)
         return kept
 
+    def watches(self, kept: KeptSession, uris: tuple[str, ...]) -> KeptSession:
+        """Write what the client of an open session watches."""
+        kept = replace(kept, watched=uris, used_at=self._now())
+        self._keeper.keep_session(kept)
+        return kept
+
     def forget(self, kept: KeptSession) -> None:
         """Keep a session no longer, open or asleep."""
         self._drop(kept)
         self._keeper.forget_session(kept.id_hash)
+        self._forgotten(kept)
 
     def forget_least_used(self, principal: str) -> bool:
         """Forget the sleeper of a principal that was not used for longest; False where none sleeps."""

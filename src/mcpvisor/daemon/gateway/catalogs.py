@@ -69,6 +69,16 @@ class Catalogs:
             self._views[view] = self._alone(view)
         return self._views[view]
 
+    def owner_of(self, view: View, uri: str) -> str | None:
+        """The server that answers for a URI; it is looked for again only where the catalog is another one meanwhile."""
+        seen = self.current(view)
+        owner = seen.owner_of(uri)
+        if owner is None:
+            self.refresh()
+            fresh = self.current(view)
+            owner = fresh.owner_of(uri) if fresh is not seen else None
+        return owner
+
     def stamp(self, view: View, kind: CatalogKind) -> str:
         """A text that names this very list: it differs whenever the list does, also after a restart of the daemon."""
         return f"{self._epoch}.{self._generations[view, kind]}"

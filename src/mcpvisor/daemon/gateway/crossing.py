@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mcpvisor.daemon.gateway.templates import MAX_URI
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 
 JsonObject = dict[str, Any]
@@ -18,10 +19,10 @@ The W3C Trace Context identifies a request and nothing else. `baggage` and vendo
 did not address them; a progress token is replaced by ours, and the log level goes to servers that have one per request.
 """
 
-CAPABILITIES_TO_SERVER: Final[frozenset[str]] = frozenset()
-"""The capabilities of a client on which servers may build.
+CAPABILITIES_TO_SERVER: Final = frozenset({"elicitation", "sampling", "roots"})
+"""The capabilities of a client on which servers may build: their questions reach it.
 
-Empty: elicitation, sampling and roots would make a server ask questions, and no question is passed on yet.
+Of sampling and roots the supervisor leaves what the server's entry allows. Extensions, experiments and tasks do not cross.
 """
 
 _OF_ONE_CALL: Final = frozenset({"_meta", "task", "inputResponses", "requestState"})
@@ -30,6 +31,9 @@ _OF_ONE_CALL: Final = frozenset({"_meta", "task", "inputResponses", "requestStat
 _MODERN_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 REJECTED_CODE: Final = -32602
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""What revisions before 2026-07-28 answer for a resource that nobody has."""
 
 
 def params_to_server(params: Mapping[str, Any], **replaced: Any) -> JsonObject:
@@ -42,15 +46,26 @@ def params_to_server(params: Mapping[str, Any], **replaced: Any) -> JsonObject:
     return sent
 
 
-def capabilities_to_server(declared: Mapping[str, Any] | None) -> JsonObject | None:
-    """The client's capabilities as far as they hold through the gateway; None where it declared none."""
+def capabilities_to_server(declared: Mapping[str, Any] | None, *, has_answerer: bool = False) -> JsonObject | None:
+    """The client's capabilities as far as they hold through the gateway; None where it declared none.
+
+    Where somebody else answers what the client cannot be asked, the server may ask in every mode.
+    """
+    if has_answerer:
+        declared = {**(declared or {}), "elicitation": {"form": {}, "url": {}}}
     if declared is None:
         return None
-    return {key: value for key, value in declared.items() if key in CAPABILITIES_TO_SERVER}
+    held = {key: value for key, value in declared.items() if key in CAPABILITIES_TO_SERVER and value is not None}
+    return {**held, "roots": {}} if "roots" in held else held  # that they change is told to nobody
 
 
 def result_to_client(method: str, result: JsonObject, *, modern: bool, from_modern: bool) -> JsonObject:
-    """A server's result in the client's era; everything that no era defines is left as it is."""
+    """A server's result in the client's era; everything that no era defines is left as it is.
+
+    What the client has to answer first is no result yet: it is in the client's words already.
+    """
+    if result.get("resultType") == "input_required" and modern:
+        return result
     if not modern:
         if from_modern:
             return {key: value for key, value in result.items() if key not in _MODERN_FIELDS}
@@ -75,6 +90,17 @@ def failure_data(server: str | None, failure: RequestFailed) -> JsonObject:
     if failure.data is not None:
         return {"data": failure.data, "mcpvisor": ours}
     return {"mcpvisor": ours}
+
+
+def uri_too_long() -> RequestFailed:
+    """The refusal of a URI of more than `MAX_URI` characters."""
+    return rejected("uri_too_long", f"a URI of more than {MAX_URI} characters is not taken")
+
+
+def unknown_resource(uri: str, *, modern: bool) -> RequestFailed:
+    """The refusal of a URI that nobody owns, as the client's era says it."""
+    code = REJECTED_CODE if modern else RESOURCE_NOT_FOUND
+    return rejected("unknown_resource", "Resource not found", code=code, data={"uri": uri})
 
 
 def rejected(cause: str, message: str, *, code: int = REJECTED_CODE, data: Any = None) -> RequestFailed:

@@ -8,9 +8,12 @@ from typing import Any, Protocol
 import anyio
 
 from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.events import ServerEvent
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.principal import Principal
+from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
 
 JsonObject = dict[str, Any]
 
@@ -43,7 +46,20 @@ class ServerDoor(Protocol):
         on_log: Callable[[JsonObject], None] | None = None,
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
+        on_question: QuestionSink | None = None,
     ) -> JsonObject: ...
+
+
+class WantedResources(Protocol):
+    """Which resources of one server are watched; `mcpvisor.supervisor.subscriptions.wanted.Subscriptions` is it."""
+
+    def want(self, uri: str, holder: str) -> None: ...
+
+    def drop(self, uri: str, holder: str) -> None: ...
+
+    def state(self, uri: str) -> SubscriptionState | None: ...
+
+    async def outcome(self, uri: str, seconds: float) -> SubscriptionStatus | None: ...
 
 
 class ServerDoors(Protocol):
@@ -55,6 +71,10 @@ class ServerDoors(Protocol):
     def names(self) -> list[str]: ...
 
     def connection(self, name: str) -> ServerDoor: ...
+
+    def subscriptions(self, name: str) -> WantedResources: ...
+
+    def tell(self, event: ServerEvent) -> None: ...
 
     def want_log_level(self, level: str | None) -> None: ...
 

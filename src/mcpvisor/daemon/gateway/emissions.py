@@ -29,6 +29,11 @@ class Emissions:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._is_pumping = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the request runs, so that what is put here is sent."""
+        return self._tasks is not None
+
     def put(self, method: str, params: JsonObject) -> None:
         """Send a notification as soon as its turn has come; never waits."""
         if self._tasks is None:

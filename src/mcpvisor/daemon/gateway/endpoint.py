@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import mcp_types as types
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    PromptsListChanged,
-    ResourcesListChanged,
-    ServerEvent,
-    ToolsListChanged,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Receive, Scope, Send
 
@@ -23,9 +14,12 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import Lists
 from mcpvisor.daemon.gateway.observer import GatewayObserver
+from mcpvisor.daemon.gateway.questions.passage import Passage
 from mcpvisor.daemon.gateway.relay import Relay
 from mcpvisor.daemon.gateway.sdk_server import Context, serve_modern
-from mcpvisor.daemon.gateway.taps import LogTaps
+from mcpvisor.daemon.gateway.streams import Streams
+from mcpvisor.daemon.gateway.watch_requests import WatchRequests
+from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import CatalogKind
 
@@ -35,18 +29,18 @@ INSTRUCTIONS_OF_ONE: Final = 2_000
 """Characters of one server's instructions that are passed on beside others'."""
 INSTRUCTIONS_OF_ALL: Final = 16_000
 
-CHANGES: Final[dict[CatalogKind, tuple[str, ServerEvent]]] = {
-    "tools": ("notifications/tools/list_changed", ToolsListChanged()),
-    "prompts": ("notifications/prompts/list_changed", PromptsListChanged()),
-    "resources": ("notifications/resources/list_changed", ResourcesListChanged()),
-    "resource_templates": ("notifications/resources/list_changed", ResourcesListChanged()),
+CHANGES: Final[dict[CatalogKind, str]] = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "resource_templates": "notifications/resources/list_changed",
 }
 """How clients of either era are told that a kind differs; the protocol has one notice for resources and templates."""
 
 _CAPABILITIES: Final = types.ServerCapabilities(
     tools=types.ToolsCapability(list_changed=True),
     prompts=types.PromptsCapability(list_changed=True),
-    resources=types.ResourcesCapability(subscribe=False, list_changed=True),
+    resources=types.ResourcesCapability(subscribe=True, list_changed=True),
     completions=types.CompletionsCapability(),
     logging=types.LoggingCapability(),
 )
@@ -63,40 +57,29 @@ class Endpoint(Server[Any]):
         version: str,
         doors: ServerDoors,
         catalogs: Catalogs,
-        taps: LogTaps,
+        passage: Passage,
         observer: GatewayObserver,
         first_list_wait: float,
-        listen_streams: int,
+        watching: Watching,
+        streams: Streams,
     ) -> None:
-        self._streams = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._streams, max_subscriptions=listen_streams)
-        super().__init__(
-            SERVER_NAME, version=version, on_subscriptions_listen=self._listen, get_tool_input_schema=self._input_schema
-        )
+        super().__init__(SERVER_NAME, version=version, get_tool_input_schema=self._input_schema)
         self.view = view
         self._doors = doors
         self._catalogs = catalogs
         lists = Lists(doors, catalogs, view, first_list_wait)
-        self.middleware = [Relay(doors, catalogs, view, lists, taps, observer)]
+        watches = WatchRequests(view, catalogs, watching, streams)
+        self.middleware = [Relay(doors, catalogs, view, lists, passage, observer, watches)]
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
 
     async def serve_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of 2026-07-28."""
         await serve_modern(self, scope, receive, send)
 
-    async def tell(self, events: Iterable[ServerEvent]) -> None:
-        """Tell the clients with an open stream of notifications that lists differ."""
-        for event in events:
-            await self._streams.publish(event)
-
     @property
     def is_gone(self) -> bool:
         """Whether it is the endpoint of a server that is not configured any more."""
         return self.view is not None and self.view not in self._doors.names()
-
-    def end_streams(self) -> None:
-        """End the open streams of notifications in good order."""
-        self._listen.close()
 
     def get_capabilities(self, *_: object, **__: object) -> types.ServerCapabilities:
         """What the gateway offers; the SDK would derive it from handlers, of which there are none."""

@@ -11,7 +11,6 @@ from typing import Self
 import anyio
 
 from mcpvisor.daemon.gateway.app import GatewayApp, Health
-from mcpvisor.daemon.gateway.book import Book
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.endpoint import Endpoint
@@ -23,11 +22,25 @@ from mcpvisor.daemon.gateway.loops import LoopCheck
 from mcpvisor.daemon.gateway.notices import Notices
 from mcpvisor.daemon.gateway.observer import GatewayObserver, NoGatewayObserver
 from mcpvisor.daemon.gateway.principals import Admission, AutoAdmission, OpenAdmission
+from mcpvisor.daemon.gateway.questions.completions import Completions
+from mcpvisor.daemon.gateway.questions.handing_on import HandingOn
+from mcpvisor.daemon.gateway.questions.in_rounds import Means
+from mcpvisor.daemon.gateway.questions.keys import read_or_mint as read_keys
+from mcpvisor.daemon.gateway.questions.parked import ParkedCalls
+from mcpvisor.daemon.gateway.questions.passage import Passage
+from mcpvisor.daemon.gateway.questions.sealing import Seals
+from mcpvisor.daemon.gateway.questions.states import States
 from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.settings import GatewaySettings
+from mcpvisor.daemon.gateway.streams import Streams
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.tokens import TOKEN_NAME, read_or_mint
+from mcpvisor.daemon.gateway.updates import Updates
+from mcpvisor.daemon.gateway.watching import Watching
+from mcpvisor.daemon.questions.contract import QuestionDesk
+from mcpvisor.daemon.questions.desk import Desk, DeskLimits
 from mcpvisor.daemon.unix_socket import group_id
+from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.transports.hop import hop_mark
 
 
@@ -48,8 +61,11 @@ class Gateway:
         observer: GatewayObserver | None = None,
         keeper: SessionKeeper | None = None,
         applied: anyio.Event | None = None,
+        desk: QuestionDesk | None = None,
     ) -> None:
-        """`keeper` is what sessions outlive the daemon in; `applied` is set once the servers are those of the configuration.
+        """`desk` is where servers' questions pass; without one of its own the gateway asks clients alone.
+
+        `keeper` is what sessions outlive the daemon in; `applied` is set once the servers are those of the configuration.
 
         Until then MCP requests wait: to a gateway without servers every name is unknown.
         """
@@ -62,6 +78,12 @@ class Gateway:
         self._applied = applied
         self._catalogs = Catalogs(doors)
         self._taps = LogTaps()
+        self._desk = desk if desk is not None else self._own_desk()
+        self._completions = Completions()
+        self._passage: Passage | None = None
+        self._parked: ParkedCalls | None = None
+        self._streams = Streams(settings.limits, self._observer)
+        self._watching = Watching(doors, self._catalogs, settings.limits, self._observer)
         self._endpoints: dict[View, Endpoint] = {}
         self._listeners: list[Listener] = []
         self._sessions: Sessions | None = None
@@ -106,12 +128,21 @@ class Gateway:
         try:
             async with anyio.create_task_group() as tasks:
                 limits = self._settings.limits
-                book = Book(self._keeper, limits)
-                self._sessions = sessions = Sessions(tasks, limits, self._observer, self._doors.want_log_level, book)
+                self._sessions = sessions = Sessions(
+                    tasks, limits, self._observer, self._doors.want_log_level, self._keeper, self._watching
+                )
                 tasks.start_soon(sessions.write_uses)
                 sessions.on_ended = self._doors.session_ended
-                notices = Notices(self._doors.bus, self._catalogs, self._endpoints, sessions, self._taps)
+                self._parked = ParkedCalls(
+                    tasks,
+                    places=limits.parked_calls,
+                    places_per_principal=limits.parked_calls_per_principal,
+                    seconds=limits.parked_seconds,
+                )
+                self._passage = self._questions(self._parked)
+                notices = Notices(self._doors.bus, self._catalogs, self._streams, sessions, self._taps, self._completions)
                 tasks.start_soon(notices.run, self._server_removed)
+                tasks.start_soon(Updates(self._doors, self._catalogs, self._watching).run)
                 web = WebServer(self._app(admission, sessions), limits, self._refused)
                 async with anyio.create_task_group() as serving:
                     serving.start_soon(web.run_on, self._listeners)
@@ -131,6 +162,22 @@ class Gateway:
             return OpenAdmission()
         self.token = read_or_mint(self._settings.state_dir)
         return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=group_id())
+
+    def _own_desk(self) -> QuestionDesk:
+        """One that knows clients alone."""
+        return Desk(DeskLimits(), tell=self._doors.tell, handler_for=lambda _: None, allowed=self._allowed)
+
+    def _allowed(self, server: str) -> tuple[str, ...]:
+        try:
+            return self._doors.connection(server).spec.allow
+        except UnknownServer:  # it has left while it asked
+            return ()
+
+    def _questions(self, parked: ParkedCalls) -> Passage:
+        """How servers' questions reach clients."""
+        states = States(Seals(read_keys(self._settings.state_dir)), self._settings.limits.state_seconds)
+        means = Means(desk=self._desk, states=states, parked=parked, handing=HandingOn(self._doors.tell))
+        return Passage(means, self._completions, self._taps)
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
         app = GatewayApp(self._endpoint, sessions, self._health, self._until_applied)
@@ -154,6 +201,7 @@ class Gateway:
 
     def _endpoint(self, view: View) -> Endpoint | None:
         """The endpoint of a view, made when it is first asked for; None where no server has that name."""
+        assert self._passage is not None  # requests are served after it is made
         endpoint = self._endpoints.get(view)
         if endpoint is None and (view is None or view in self._doors.names()):
             endpoint = self._endpoints[view] = Endpoint(
@@ -161,10 +209,11 @@ class Gateway:
                 version=version("mcpvisor"),
                 doors=self._doors,
                 catalogs=self._catalogs,
-                taps=self._taps,
+                passage=self._passage,
                 observer=self._observer,
                 first_list_wait=self._settings.first_list_wait,
-                listen_streams=self._settings.limits.listen_streams,
+                watching=self._watching,
+                streams=self._streams,
             )
         return endpoint
 
@@ -178,10 +227,10 @@ class Gateway:
         if server in self._doors.names() or self._in_flight.is_draining:
             return
         self._sessions.forget_view(server)
-        endpoint = self._endpoints.pop(server, None)
-        if endpoint is None:
+        self._completions.forget(server)
+        if self._endpoints.pop(server, None) is None:
             return
-        endpoint.end_streams()
+        self._streams.end(server)
         for session in self._sessions.on(server):
             await self._sessions.end(session)
         self._catalogs.drop(server)
@@ -195,6 +244,8 @@ class Gateway:
         if sessions is None or in_flight is None or in_flight.is_draining:
             return
         in_flight.is_draining = True
+        if self._parked is not None:
+            self._parked.close()  # nobody can come back for them
         await self._end_streams(sessions)
         with anyio.move_on_after(self._grace()):
             async with anyio.create_task_group() as waiting:
@@ -222,8 +273,7 @@ class Gateway:
 
     async def _end_streams(self, sessions: Sessions) -> None:
         """End what would stay open for ever, so that only requests in flight are waited for."""
-        for endpoint in self._endpoints.values():
-            endpoint.end_streams()
+        self._streams.end_all()
         for session in sessions.all():
             await session.transport.end_push()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpvisor.daemon.gateway.app import PROBES
+from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.replies import refuse
 
 RETRY_SECONDS: Final = 5
@@ -15,7 +16,10 @@ RETRY_SECONDS: Final = 5
 
 
 class InFlight:
-    """ASGI middleware that counts MCP requests, and refuses new ones while it drains; probes pass uncounted."""
+    """ASGI middleware that counts MCP requests, and refuses new ones while it drains; probes pass uncounted.
+
+    What a request in flight has asked its client may be answered all the while.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -26,7 +30,7 @@ class InFlight:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:
             await self._app(scope, receive, send)
-        elif self.is_draining:
+        elif self.is_draining and not _is_answer(scope.get(MESSAGE_SCOPE)):
             await refuse(send, 503, "the daemon is stopping", headers={"retry-after": str(RETRY_SECONDS)})
         else:
             self._count += 1
@@ -42,3 +46,7 @@ class InFlight:
         while self._count:
             self._empty = anyio.Event()
             await self._empty.wait()
+
+
+def _is_answer(message: Any) -> bool:
+    return isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeGuard
 
 import anyio
 
 from mcpvisor.daemon.gateway.backlog import MAX_MESSAGE, size_of
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
-from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
+from mcpvisor.daemon.gateway.endpoint import CHANGES
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
+from mcpvisor.daemon.gateway.questions.completions import COMPLETE_METHOD, Completions
 from mcpvisor.daemon.gateway.sessions import Session, Sessions
+from mcpvisor.daemon.gateway.streams import Streams
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import (
@@ -41,14 +43,21 @@ class Notices:
     """Reads the event stream for the clients of all endpoints."""
 
     def __init__(
-        self, bus: EventBus, catalogs: Catalogs, endpoints: Mapping[View, Endpoint], sessions: Sessions, taps: LogTaps
+        self,
+        bus: EventBus,
+        catalogs: Catalogs,
+        streams: Streams,
+        sessions: Sessions,
+        taps: LogTaps,
+        completions: Completions,
     ) -> None:
         self._bus = bus
         self._subscription = bus.subscribe(QUEUE)
         self._catalogs = catalogs
-        self._endpoints = endpoints
+        self._streams = streams
         self._sessions = sessions
         self._taps = taps
+        self._completions = completions
         self._stirred = anyio.Event()
 
     async def run(self, server_removed: Callable[[str], Any]) -> None:
@@ -78,6 +87,8 @@ class Notices:
 
     def _tap(self, event: Event) -> None:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
+        if isinstance(event, ServerNotified) and event.method == COMPLETE_METHOD:
+            self._completions.tell(event.server, event.params)
         if self._taps and _is_log_for_all(event) and event.client is None:
             self._taps.deliver(event.server, named(event.server, event.params))
 
@@ -103,15 +114,14 @@ class Notices:
             self._stirred = anyio.Event()
             self._catalogs.refresh()
             for view, kinds in self._catalogs.take_untold().items():
-                await self._tell(view, kinds)
+                self._tell(view, kinds)
 
-    async def _tell(self, view: View, kinds: Iterable[CatalogKind]) -> None:
+    def _tell(self, view: View, kinds: Iterable[CatalogKind]) -> None:
         for session in self._sessions.on(view):
             for kind in kinds:
                 if session.seen.get(kind) != self._catalogs.stamp(view, kind):
-                    session.outbox.list_changed(CHANGES[kind][0])
-        if view in self._endpoints:
-            await self._endpoints[view].tell(dict(CHANGES[kind] for kind in sorted(kinds)).values())
+                    session.outbox.list_changed(CHANGES[kind])
+        self._streams.changed(view, [CHANGES[kind] for kind in sorted(kinds)])
 
 
 def _is_log_for_all(event: Event) -> TypeGuard[ServerNotified]:

@@ -15,6 +15,8 @@ METHODS: Final = frozenset(
         "resources/list",
         "resources/templates/list",
         "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
         "prompts/list",
         "prompts/get",
         "completion/complete",

@@ -12,15 +12,23 @@ from mcpvisor.daemon.gateway.backlog import Backlog, size_of
 JsonObject = dict[str, Any]
 Push = Callable[[str, JsonObject | None], Awaitable[None]]
 
+UPDATED: Final = "notifications/resources/updated"
+
 LOG_BACKLOG: Final = 100
 """Log messages kept for a client that is slow or not listening; the oldest go first."""
 
+TOLD_BACKLOG: Final = 64
+"""Messages kept that are meant for this one client; the oldest go first."""
+
 
 class Outbox:
-    """Changes of lists are merged and never lost, log messages are bounded; neither waits for the client."""
+    """Changes of lists and resources are merged and never lost, log messages are bounded; none waits for the client."""
 
     def __init__(self) -> None:
         self._changes: dict[str, None] = {}
+        self._updated: dict[str, None] = {}
+        """URIs, no more than the client watches."""
+        self._told = Backlog(TOLD_BACKLOG)
         self._logs = Backlog(LOG_BACKLOG)
         self._filled = anyio.Event()
 
@@ -34,6 +42,20 @@ class Outbox:
         self._changes[method] = None
         self._filled.set()
 
+    def updated(self, uri: str) -> None:
+        """Tell the client once that a resource has changed."""
+        self._updated[uri] = None
+        self._filled.set()
+
+    def unwatched(self, uri: str) -> None:
+        """The client does not watch a resource any more."""
+        self._updated.pop(uri, None)
+
+    def tell(self, method: str, params: JsonObject) -> None:
+        """Tell the client what concerns it alone, ahead of what servers log."""
+        self._told.put(method, params, size_of(params))
+        self._filled.set()
+
     def log(self, method: str, params: JsonObject, size: int | None = None) -> None:
         """Send a log message when there is room; `size` is that of its params where the caller knows it already."""
         self._logs.put(method, params, size_of(params) if size is None else size)
@@ -42,11 +64,17 @@ class Outbox:
     async def deliver(self, push: Push) -> None:
         """Send what comes in, for ever; the caller's scope ends it."""
         while True:
-            while self._changes or self._logs:
+            while self._changes or self._updated or self._told or self._logs:
                 if self._changes:
                     method = next(iter(self._changes))
                     del self._changes[method]
                     await push(method, None)
+                elif self._updated:
+                    uri = next(iter(self._updated))
+                    del self._updated[uri]
+                    await push(UPDATED, {"uri": uri})
+                elif self._told:
+                    await push(*self._told.pop())
                 else:
                     await push(*self._logs.pop())
             self._filled = anyio.Event()

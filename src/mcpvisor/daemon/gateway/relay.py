@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from pydantic import ValidationError
 
-from mcpvisor.daemon.gateway.asking import ask
+from mcpvisor.daemon.gateway.asking import Asked
 from mcpvisor.daemon.gateway.caller import Caller, caller_of
 from mcpvisor.daemon.gateway.catalog import Listed, shows
 from mcpvisor.daemon.gateway.catalogs import Catalogs, View
@@ -23,15 +22,19 @@ from mcpvisor.daemon.gateway.crossing import (
     params_to_server,
     rejected,
     result_to_client,
+    unknown_resource,
+    uri_too_long,
     with_cache_hints,
 )
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import LISTS, Lists
 from mcpvisor.daemon.gateway.names import SEPARATOR
 from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
+from mcpvisor.daemon.gateway.questions.passage import Passage
+from mcpvisor.daemon.gateway.questions.rounds import INPUT_REQUIRED, METHODS
 from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.templates import MAX_URI
+from mcpvisor.daemon.gateway.watch_requests import WatchRequests
 from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
 from mcpvisor.supervisor.offer import NOTHING
 
@@ -41,30 +44,38 @@ Answer = Callable[[Context, Mapping[str, Any]], Awaitable[JsonObject]]
 _log = logging.getLogger(__name__)
 
 _METHOD_NOT_FOUND = -32601
-_INVALID_PARAMS = -32602
 _INTERNAL_ERROR = -32603
-_RESOURCE_NOT_FOUND = -32002
-"""What revisions before 2026-07-28 answer for a resource that nobody has."""
 
 
 class Relay:
     """The SDK's middleware that answers in place of its handlers: what it returns is sent as it is, unknown fields included."""
 
     def __init__(
-        self, doors: ServerDoors, catalogs: Catalogs, view: View, lists: Lists, taps: LogTaps, observer: GatewayObserver
+        self,
+        doors: ServerDoors,
+        catalogs: Catalogs,
+        view: View,
+        lists: Lists,
+        passage: Passage,
+        observer: GatewayObserver,
+        watches: WatchRequests,
     ) -> None:
         self._doors = doors
         self._catalogs = catalogs
         self._view = view
         self._lists = lists
-        self._taps = taps
+        self._passage = passage
         self._observer = observer
+        self._watches = watches
         self._answers: dict[str, Answer] = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
             "resources/read": self._read_resource,
             "completion/complete": self._complete,
             "logging/setLevel": self._set_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": self._listen,
             **{method: partial(self._list, method) for method in LISTS},
         }
 
@@ -98,8 +109,6 @@ class Relay:
         return result
 
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        if ctx.method == "subscriptions/listen":
-            return await self._listen(ctx, call_next)
         answer = self._answers.get(ctx.method)
         if answer is None or not is_initialized(ctx):
             return await call_next(ctx)
@@ -124,8 +133,7 @@ class Relay:
     async def _read_resource(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
         server = self._owner(params["uri"])
         if server is None:
-            code = _INVALID_PARAMS if is_modern(ctx) else _RESOURCE_NOT_FOUND
-            raise rejected("unknown_resource", "Resource not found", code=code, data={"uri": params["uri"]})
+            raise unknown_resource(params["uri"], modern=is_modern(ctx))
         return await self._forward(ctx, server, params_to_server(params))
 
     async def _complete(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
@@ -146,16 +154,16 @@ class Relay:
         session.wish.change(params["level"])
         return {}
 
-    async def _listen(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """A stream of notifications. What is not passed on yet is cut from the wish, so that the acknowledgement is true."""
-        params = ctx.params or {}
-        wish = params.get("notifications")
-        if isinstance(wish, Mapping):
-            kept = {key: value for key, value in wish.items() if key != "resourceSubscriptions"}
-            ctx = replace(ctx, params={**params, "notifications": kept})
+    async def _subscribe(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        return await self._watches.subscribe(_caller(ctx), params["uri"])
+
+    async def _unsubscribe(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
+        return self._watches.unsubscribe(_caller(ctx), params["uri"])
+
+    async def _listen(self, ctx: Context, params: Mapping[str, Any]) -> JsonObject:
         self._observer.session_opened("modern")
         try:
-            return await call_next(ctx)
+            return await self._watches.listen(ctx, _caller(ctx), params["notifications"])
         finally:
             self._observer.session_closed("modern")
 
@@ -190,29 +198,25 @@ class Relay:
         return Listed(server, original, {})
 
     def _owner(self, uri: str) -> str | None:
-        """The server that answers for a URI; it is looked for again only where the catalog is another one meanwhile."""
+        """The server that answers for a URI."""
         if len(uri) > MAX_URI:
-            raise rejected("uri_too_long", f"a URI of more than {MAX_URI} characters is not taken", code=_INVALID_PARAMS)
-        seen = self._catalogs.current(self._view)
-        owner = seen.owner_of(uri)
-        if owner is None:
-            self._catalogs.refresh()
-            fresh = self._catalogs.current(self._view)
-            owner = fresh.owner_of(uri) if fresh is not seen else None
-        return owner
+            raise uri_too_long()
+        return self._catalogs.owner_of(self._view, uri)
 
     async def _forward(self, ctx: Context, server: str, params: JsonObject) -> JsonObject:
         """The server's result in the client's era. Raises MCPError with what became of the request."""
         try:
             door = self._doors.connection(server)
-            result = await ask(door, server, ctx, params, _caller(ctx), self._taps)
+            asked = Asked(ctx=ctx, caller=_caller(ctx), view=self._view, server=server, door=door, params=params)
+            result = await self._passage.answer(asked)
             from_modern = door.era == "modern"
+            known = {"complete", INPUT_REQUIRED} if is_modern(ctx) and ctx.method in METHODS else {"complete"}
             result_type = result.get("resultType")
-            if isinstance(result_type, str) and result_type != "complete":  # in whatever era the server claims to be
+            if isinstance(result_type, str) and result_type not in known:  # in whatever era the server claims to be
                 raise RequestFailed(
                     Outcome.PEER_ERROR,
-                    "input_required",
-                    "the server asks a question of its own, which is not passed on",
+                    "result_type",
+                    "the server answers with something that is no result, and is not passed on",
                     code=_INTERNAL_ERROR,
                 )
         except UnknownServer as error:

@@ -1,8 +1,9 @@
 """Owns every touch on parts of the SDK's server that are provisional or private; its contract test fails when they move.
 
-What is used: `Server.middleware`, `handle_modern_request`, the `Connection` in which the handshake leaves what it settled, and
-of the per-session transport its streams and the two methods that answer POST and GET. Both are answered here where the request
-is plain; whatever is odd about it goes to the SDK, so that every refusal is the SDK's own.
+What is used: `Server.middleware`, `handle_modern_request`, the `Connection` in which the handshake leaves what it settled, how
+a request of ours goes out on the stream of a client's own, and of the per-session transport its streams and the two methods
+that answer POST and GET. Both are answered here where the request is plain; whatever is odd about it goes to the SDK, so that
+every refusal is the SDK's own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from mcp.server.streamable_http import (
     StreamableHTTPServerTransport,
     check_accept_headers,
 )
+from mcp.shared.dispatcher import Outbound
+from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
@@ -104,6 +107,27 @@ async def notify_within(ctx: Context, method: str, params: JsonObject) -> None:
     """Send a notification on the stream of one request, its params as they are; the SDK's own models would sieve them."""
     outbound = ctx.session._request_outbound  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
     await outbound.notify(method, params)
+
+
+async def ask_client(ctx: Context, transport: SessionTransport, method: str, params: JsonObject) -> JsonObject:
+    """Ask the client of a request: on the stream of that request, or on its GET stream where it reads that one alone.
+
+    Its answer is a message of the same session, under an id that is the session's own. Cancelling takes the question back from
+    the client. Raises MCPError: the client's own error, NoBackChannelError where it reads neither stream, and
+    CONNECTION_CLOSED where the session has ended.
+    """
+    outbound: Outbound = ctx.session._request_outbound  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
+    if not await transport.is_read(ctx):
+        if not transport.has_push:
+            raise NoBackChannelError(method)
+        outbound = ctx.session._connection.outbound  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
+    return await outbound.send_raw_request(method, params)
+
+
+def declared_capabilities(ctx: Context) -> JsonObject | None:
+    """What the client has declared, with this request or when its session was opened; None where it has declared nothing."""
+    declared = ctx.session.client_capabilities
+    return declared.model_dump(by_alias=True, mode="json", exclude_none=True) if declared is not None else None
 
 
 async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send: Send) -> None:
@@ -203,6 +227,15 @@ class SessionTransport(StreamableHTTPServerTransport):
                 self._request_streams.pop(GET_STREAM_KEY, None)
             else:
                 return
+
+    @property
+    def has_push(self) -> bool:
+        """Whether the client reads its GET stream."""
+        return GET_STREAM_KEY in self._request_streams
+
+    async def is_read(self, ctx: Context) -> bool:
+        """Whether the client still reads the stream of a request of its own."""
+        return str(ctx.request_id) in self._request_streams and ctx.request is not None and not await _is_gone(ctx.request)
 
     async def end_push(self) -> None:
         """End the client's GET stream in good order, if there is one."""
@@ -331,6 +364,16 @@ class SessionTransport(StreamableHTTPServerTransport):
         finally:
             if self._request_streams.get(GET_STREAM_KEY) is streams:
                 await self._clean_up_memory_streams(GET_STREAM_KEY)
+
+
+async def _is_gone(request: Request) -> bool:
+    """Whether the connection of a request is closed, as far as is known already."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()  # nothing is waited for
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        return True
+    return False
 
 
 async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:

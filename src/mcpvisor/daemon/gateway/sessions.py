@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -20,6 +21,7 @@ from mcpvisor.daemon.gateway.caller import caller_of
 from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
 from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, SERVER_REMOVED, SESSION_ENDED
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
+from mcpvisor.daemon.gateway.keeper import SessionKeeper
 from mcpvisor.daemon.gateway.loglevels import LevelWishes, SessionWish, Want
 from mcpvisor.daemon.gateway.observer import GatewayObserver
 from mcpvisor.daemon.gateway.openings import Openings
@@ -27,6 +29,8 @@ from mcpvisor.daemon.gateway.outbox import Outbox
 from mcpvisor.daemon.gateway.replies import refuse
 from mcpvisor.daemon.gateway.sdk_server import SESSION_HEADER, SessionTransport, read_settled, serve_session, settled_by
 from mcpvisor.daemon.gateway.settings import GatewayLimits
+from mcpvisor.daemon.gateway.sleepers import Sleepers
+from mcpvisor.daemon.gateway.watching import Watcher, Watching
 from mcpvisor.daemon.state.kept import KeptSession
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.principal import Principal
@@ -40,6 +44,8 @@ class Session:
     """One client's session on one endpoint."""
 
     def __init__(self, session_id: str, principal: str, endpoint: Endpoint, idle_seconds: float, wish: SessionWish) -> None:
+        self.watcher: Watcher
+        """What it watches; set when it is admitted."""
         self.id = session_id
         self.principal = principal
         self.endpoint = endpoint
@@ -83,10 +89,19 @@ class Sessions:
     """The table of sessions, by principal and id: to everybody else an id does not exist."""
 
     def __init__(
-        self, tasks: anyio.abc.TaskGroup, limits: GatewayLimits, observer: GatewayObserver, want_log_level: Want, book: Book
+        self,
+        tasks: anyio.abc.TaskGroup,
+        limits: GatewayLimits,
+        observer: GatewayObserver,
+        want_log_level: Want,
+        keeper: SessionKeeper,
+        watching: Watching,
     ) -> None:
         self._tasks = tasks
-        self._book = book
+        self._watching = watching
+        self._sleepers = Sleepers(watching)
+        self._book = Book(keeper, limits, forgotten=self._sleepers.forget)
+        self._sleepers.fill(self._book.asleep())
         self._limits = limits
         self.observer = observer
         self._open: dict[tuple[str, str], Session] = {}
@@ -139,6 +154,7 @@ class Sessions:
         if not self._per_principal[session.principal]:
             del self._per_principal[session.principal]
         session.wish.end()
+        self._watching.close(session.watcher)
         self.observer.session_closed(LEGACY)
         self.on_ended(Principal(session.principal, session.id))
         if session.endpoint.is_gone:
@@ -194,9 +210,8 @@ class Sessions:
             await self._openings.take(principal)
             if not self._book.wake(kept):
                 return None
-            session = self._admit(session_id, principal, endpoint)
-            session.kept = kept
-            for method, _ in CHANGES.values():
+            session = self._admit(session_id, principal, endpoint, kept)
+            for method in CHANGES.values():
                 session.outbox.list_changed(method)  # what it has missed nobody knows
             with anyio.CancelScope(shield=True):
                 await self._tasks.start(self._run, session, settled)
@@ -235,6 +250,10 @@ class Sessions:
         if settled is not None and (session.principal, session.id) in self._open:
             session.kept = self._book.opened(session.id, session.principal, session.endpoint.view, settled)
 
+    def _keep_watched(self, session: Session) -> None:
+        if session.kept is not None and (session.principal, session.id) in self._open:
+            session.kept = self._book.watches(session.kept, session.watcher.told)
+
     async def _has_room(self, principal: str) -> bool:
         """Whether one more session can be opened, after ending one that was left behind where it must be.
 
@@ -261,8 +280,14 @@ class Sessions:
                 return True
         return False
 
-    def _admit(self, session_id: str, principal: str, endpoint: Endpoint) -> Session:
+    def _admit(self, session_id: str, principal: str, endpoint: Endpoint, kept: KeptSession | None = None) -> Session:
         session = Session(session_id, principal, endpoint, self._limits.session_idle_seconds, self._wishes.open())
+        session.kept = kept
+        watcher = self._sleepers.wake(kept, session.outbox) if kept is not None else None
+        if watcher is None:
+            watcher = self._watching.open("session", principal, endpoint.view, session.outbox)
+        watcher.changed = partial(self._keep_watched, session)
+        session.watcher = watcher
         self._open[principal, session_id] = session
         self._per_principal[principal] += 1
         self.observer.session_opened(LEGACY)

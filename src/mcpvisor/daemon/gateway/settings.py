@@ -44,6 +44,19 @@ class GatewayLimits:
     openings_per_second: float = 100.0
     listen_streams: int = 1024
     """Open `subscriptions/listen` streams on one endpoint."""
+    listen_streams_per_principal: int = 256
+    subscriptions_per_client: int = 512
+    """Resources that one session, or one `subscriptions/listen` stream, may watch."""
+    subscriptions_per_principal: int = 4096
+    subscriptions: int = 16_384
+    """Resources that all clients may watch, each counted once for each client."""
+    parked_calls: int = 256
+    """Calls that wait for a client of 2026-07-28 to come back with its answers."""
+    parked_calls_per_principal: int = 32
+    parked_seconds: float = 600.0
+    """How long one waits before it is withdrawn from its server."""
+    state_seconds: float = 3600.0
+    """For how long a client may come back with a `requestState`."""
     grace_seconds: float | None = None
     """What requests in flight get to finish once the gateway closes; None: the largest `drain` of the servers."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 JsonObject = dict[str, Any]
 
@@ -95,6 +95,7 @@ class EventHandler(Protocol):
         ...
 
 
+@runtime_checkable
 class QuestionHandler(Protocol):
     """Answers questions. Whatever it raises is a decline."""
 

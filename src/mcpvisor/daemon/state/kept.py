@@ -15,7 +15,8 @@ class KeptSession:
     """A session of a gateway client, known again after a restart of the daemon.
 
     `id_hash` is a hash of the session's id, never the id itself; `view` is the one server that its endpoint shows, None for all
-    of them; `opened_with` are the params of its `initialize`; `used_at` is wall-clock seconds since the epoch.
+    of them; `opened_with` are the params of its `initialize`; `used_at` is wall-clock seconds since the epoch; `watched` are
+    the URIs of the resources whose changes its client is told of.
     """
 
     id_hash: str
@@ -23,6 +24,28 @@ class KeptSession:
     view: str | None
     opened_with: JsonObject
     used_at: float
+    watched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptEvent:
+    """An event that a handler has accepted and not handled yet; with `dead_at` it is a dead letter, and `why` says why.
+
+    Times are wall-clock seconds since the epoch. The same event may be kept for several handlers.
+    """
+
+    handler: str
+    event: JsonObject
+    """As `HandlerEvent.as_json` gives it."""
+    accepted_at: float
+    tries: int = 0
+    dead_at: float | None = None
+    why: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it apart."""
+        return f"{self.handler}/{self.event['id']}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,15 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         )
         """,
     ),
+    ("ALTER TABLE sessions ADD COLUMN watched BLOB",),
+    (
+        """
+        CREATE TABLE handler_events (
+            key TEXT PRIMARY KEY, handler TEXT NOT NULL, event BLOB NOT NULL, accepted_at REAL NOT NULL,
+            tries INTEGER NOT NULL DEFAULT 0, dead_at REAL, why TEXT NOT NULL DEFAULT ''
+        )
+        """,
+    ),
 )
 """The statements of each step, the first one included."""
 

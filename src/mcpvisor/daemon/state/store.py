@@ -12,9 +12,9 @@ from typing import Any, Final
 import anyio
 
 from mcpvisor.daemon.state.database import Loaded
-from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer, Limits, PastEvent, StoreHealth
+from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, KnownOrder, KnownServer, Limits, PastEvent, StoreHealth
 from mcpvisor.daemon.state.pending import Pending
-from mcpvisor.daemon.state.tables import ORDERS, SERVERS, SESSIONS, TABLES, TOKENS, Table
+from mcpvisor.daemon.state.tables import EVENTS, ORDERS, SERVERS, SESSIONS, TABLES, TOKENS, Table
 from mcpvisor.daemon.state.writer import Emptied, Ended, Failed, Opened, Report, Writer, Written
 from mcpvisor.supervisor.auth.token_source import server_of
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
@@ -143,6 +143,25 @@ class StateStore:
         self._used.pop(id_hash, None)
         if id_hash in self._values[SESSIONS] or not self._is_loaded:
             self._put(SESSIONS, id_hash, None)
+
+    # Events of handlers
+
+    def kept_events(self) -> list[KeptEvent]:
+        """All that are kept, dead letters among them, the oldest first."""
+        return list(self._values[EVENTS].values())
+
+    def keep_event(self, kept: KeptEvent) -> int:
+        """Keep an event, or what is new of it; `until_written` with the number that is returned says when it is on disk."""
+        return self._put(EVENTS, kept.key, kept, urgent=True)
+
+    def forget_event(self, key: str) -> None:
+        """Drop an event; one that is not known is no error."""
+        if key in self._values[EVENTS] or not self._is_loaded:
+            self._put(EVENTS, key, None)
+
+    async def until_written(self, number: int) -> bool:
+        """Whether a change, and all before it, have reached the disk; returns at once while the store is down."""
+        return await self._until_written(number)
 
     # The journal
 

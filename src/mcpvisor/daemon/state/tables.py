@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mcpvisor.daemon.state.checks import NotOurs, flag, json_object, moment, text
-from mcpvisor.daemon.state.kept import KeptSession, KnownOrder, KnownServer
+from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, KnownOrder, KnownServer
 from mcpvisor.supervisor.entries import is_kept_entry
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.lifecycle_messages import Wanted
@@ -138,18 +138,53 @@ def _token_from(row: Row) -> KeptToken:
 
 
 def _session_row(_: str, session: KeptSession) -> Row:
-    return (session.id_hash, session.principal, session.view, encode(session.opened_with), session.used_at)
+    watched = encode({"uris": session.watched}) if session.watched else None
+    return (session.id_hash, session.principal, session.view, encode(session.opened_with), session.used_at, watched)
+
+
+def _uris_from(data: object) -> tuple[str, ...]:
+    if data is None:
+        return ()
+    uris = _object(data)["uris"]
+    if not isinstance(uris, list):
+        raise NotOurs("no list of URIs")
+    return tuple(text(uri) for uri in uris)
 
 
 def _session_from(row: Row) -> KeptSession:
-    id_hash, principal, view, opened_with, used_at = row
+    id_hash, principal, view, opened_with, used_at, watched = row
     return KeptSession(
         id_hash=text(id_hash),
         principal=text(principal),
         view=None if view is None else text(view),
         opened_with=_object(opened_with),
         used_at=moment(used_at),
+        watched=_uris_from(watched),
     )
+
+
+def _event_row(key: str, kept: KeptEvent) -> Row:
+    return (key, kept.handler, encode(kept.event), kept.accepted_at, kept.tries, kept.dead_at, kept.why)
+
+
+def _event_from(row: Row) -> KeptEvent:
+    key, handler, event, accepted_at, tries, dead_at, why = row
+    if isinstance(tries, bool) or not isinstance(tries, int):
+        raise NotOurs("no number of tries")
+    kept = KeptEvent(
+        handler=text(handler),
+        event=_object(event),
+        accepted_at=moment(accepted_at),
+        tries=tries,
+        dead_at=None if dead_at is None else moment(dead_at),
+        why=text(why),
+    )
+    for field in ("id", "kind", "server"):
+        text(kept.event[field])
+    moment(kept.event["at"])
+    if kept.key != text(key) or not isinstance(kept.event["data"], dict) or not isinstance(kept.event["coalesced"], int):
+        raise NotOurs("no event of a handler")
+    return kept
 
 
 SERVERS: Final = Table(
@@ -162,7 +197,18 @@ SERVERS: Final = Table(
 ORDERS: Final = Table("orders", ("server", "wanted", "who", "at", "seen_at"), _order_row, _order_from, durable=True)
 TOKENS: Final = Table("tokens", ("key", "value", "expires_at"), _token_row, _token_from, durable=True)
 SESSIONS: Final = Table(
-    "sessions", ("id_hash", "principal", "view", "opened_with", "used_at"), _session_row, _session_from, durable=False
+    "sessions",
+    ("id_hash", "principal", "view", "opened_with", "used_at", "watched"),
+    _session_row,
+    _session_from,
+    durable=False,
 )
-TABLES: Final = (TOKENS, ORDERS, SESSIONS, SERVERS)
+EVENTS: Final = Table(
+    "handler_events",
+    ("key", "handler", "event", "accepted_at", "tries", "dead_at", "why"),
+    _event_row,
+    _event_from,
+    durable=True,
+)
+TABLES: Final = (TOKENS, ORDERS, EVENTS, SESSIONS, SERVERS)
 """In the order in which they are written: what is missed most comes first, should there be no room for all."""

@@ -52,6 +52,11 @@ class Record:
         return "; ".join(part for part in (self.why, reading) if part)
 
     @property
+    def is_on_its_way(self) -> bool:
+        """Whether it is too early to say anything of it."""
+        return self.state is SubscriptionState.PENDING and not self.why
+
+    @property
     def is_faulty(self) -> bool:
         """Whether changes do not reach us for a reason that is known."""
         state = self.state

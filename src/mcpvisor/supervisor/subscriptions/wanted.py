@@ -183,6 +183,22 @@ class Subscriptions:
         """Every wanted URI as it is now, in the order in which they were first wanted."""
         return [self._status(record) for record in self._records.values()]
 
+    def state(self, uri: str) -> SubscriptionState | None:
+        """Where a URI has got to; None for one that nobody wants."""
+        record = self._records.get(uri)
+        return record.state if record is not None else None
+
+    async def outcome(self, uri: str, seconds: float) -> SubscriptionStatus | None:
+        """How a URI stands once its session has asked for it, or after `seconds`; at once where there is no session.
+
+        None for one that nobody wants.
+        """
+        with anyio.move_on_after(seconds):
+            while self._attached is not None and uri in self._records and self._records[uri].is_on_its_way:
+                await self.stirred.wait()
+        record = self._records.get(uri)
+        return self._status(record) if record is not None else None
+
     def lacking(self) -> str:
         """What is wanted and does not work, in words; empty when all of it does or is on its way."""
         faulty = [record for record in self._records.values() if record.is_faulty]
@@ -222,6 +238,7 @@ class Subscriptions:
     def detach(self, why: str) -> None:
         """No session serves any more, and why."""
         self._end_attachment(why)
+        self.stir()
 
     def restored(self) -> None:
         """The session has been brought to what is wanted, as far as it goes for now."""

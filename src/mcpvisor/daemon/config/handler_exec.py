@@ -1,0 +1,38 @@
+"""Owns the keys of a handler of type `exec`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcpvisor.daemon.config.entry_scope import kind_of
+from mcpvisor.daemon.config.launch import read_environment, read_inherited, with_home
+from mcpvisor.daemon.config.table_reader import TableReader
+from mcpvisor.daemon.handlers.specs import ExecOptions
+from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.spec import StdioLaunch
+
+COMMAND_EXPECTED: Final = 'a list such as ["/usr/local/bin/program", "argument"]; there is no shell'
+
+
+def read_exec(entry: TableReader) -> ExecOptions | None:
+    """`type = "exec"`, `command`, `env`, `inherit_env`, `cwd`; None after a problem with the command itself."""
+    item = entry.item("command")
+    words = []
+    if item is None:
+        entry.scope.missing("command", expected=f"command = {COMMAND_EXPECTED}")
+    elif not isinstance(item.value, list):
+        entry.scope.problem(item, f"is {kind_of(item.value)}", expected=COMMAND_EXPECTED)
+    else:
+        words = [text for element in entry.elements("command") if (text := entry.text_of(element)) is not None]
+        if not words or not words[0]:
+            entry.scope.problem(item, "names no program", expected=COMMAND_EXPECTED)
+        if any(isinstance(word, Secret) for word in words):
+            entry.scope.hint(item, "a variable in an argument is seen by everyone who may list processes; env is not")
+    launch = StdioLaunch(
+        command=with_home(words[0], entry.scope.sources.environ) if words else "",
+        args=tuple(words[1:]),
+        env=read_environment(entry),
+        inherit_env=read_inherited(entry),
+        cwd=entry.path("cwd"),
+    )
+    return ExecOptions(launch=launch) if words else None

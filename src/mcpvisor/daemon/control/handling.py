@@ -1,0 +1,89 @@
+"""Owns the routes of the control API that look at handlers, send test events, and bring dead letters back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mcpvisor.daemon.control.answers import ApiError, json_response
+from mcpvisor.daemon.control.requests import caller, flag_of, invalid, number_asked, read_object, seconds_of, text_of
+from mcpvisor.daemon.handlers.contract import JsonObject
+from mcpvisor.daemon.handlers.engine import HandlerEngine
+from mcpvisor.daemon.handlers.routing import KINDS
+from mcpvisor.daemon.handlers.sources import made, subject_of
+
+_log = logging.getLogger(__name__)
+
+_EMIT_SECONDS: Final = 10.0
+_SHOWN: Final = 50
+_MOST: Final = 10_000
+_TEXTS: Final = ("uri", "tool", "level")
+
+
+class HandlerRoutes:
+    """The routes; `engine` answers all of them."""
+
+    def __init__(self, engine: HandlerEngine) -> None:
+        self._engine = engine
+
+    def routes(self) -> list[Route]:
+        """What is added to the control API."""
+        return [
+            Route("/v1/handlers", self.handlers, methods=["GET"]),
+            Route("/v1/handlers/dead", self.dead, methods=["GET"]),
+            Route("/v1/handlers/dead:retry", self.retry, methods=["POST"]),
+            Route("/v1/events:emit", self.emit, methods=["POST"]),
+        ]
+
+    async def handlers(self, _: Request) -> Response:
+        """GET /v1/handlers: how each of them is."""
+        return json_response({"handlers": self._engine.views(), "now": time.time()})
+
+    async def dead(self, request: Request) -> Response:
+        """GET /v1/handlers/dead?newest=N: the dead letters, oldest first, and how many there are in all."""
+        letters = self._engine.ledger.dead_letters
+        newest = number_asked(request.query_params, "newest", _SHOWN, _MOST)
+        shown = letters[-newest:] if newest else []
+        views = [
+            {"handler": one.handler, "at": one.dead_at, "why": one.why, "tries": one.tries, "event": one.event} for one in shown
+        ]
+        return json_response({"dead": views, "total": len(letters), "lost": self._engine.ledger.lost})
+
+    async def retry(self, request: Request) -> Response:
+        """POST /v1/handlers/dead:retry {"ids"} or {"all"}: dead letters are pending again."""
+        body = await read_object(request)
+        ids = body.get("ids", [])
+        if not isinstance(ids, list) or not all(isinstance(one, str) and one for one in ids):
+            raise invalid("FIELD", "'ids' must be a list of ids")
+        if bool(ids) == flag_of(body, "all"):
+            raise invalid("FIELD", "either 'ids' or 'all' says which dead letters are meant")
+        revived = self._engine.retry(ids or None)
+        if ids and not revived:
+            raise ApiError("NOT_FOUND", "NO_DEAD_LETTER", "no dead letter has such an id; `mcpvisor events dead` lists them")
+        who = caller(request).name
+        _log.info("%s retries %d dead letters", who, len(revived), extra={"audit": True, "peer": request.client})
+        return json_response({"retried": revived})
+
+    async def emit(self, request: Request) -> Response:
+        """POST /v1/events:emit {"kind", "server", "uri", "tool", "level", "dry_run", "timeout"}: a test event."""
+        body = await read_object(request)
+        kind, server = text_of(body, "kind"), text_of(body, "server")
+        if kind not in KINDS:
+            raise invalid("FIELD", f"no kind of event is called {kind!r}: {', '.join(KINDS)}")
+        data: JsonObject = {key: text_of(body, key) for key in _TEXTS if body.get(key) is not None}
+        event = made(kind, server, {**data, "test": True}, time.time())
+        subject = subject_of(event)
+        if flag_of(body, "dry_run"):
+            ways = [{"handler": way.handler, "route": way.origin} for way in self._engine.ways(subject)]
+            return json_response({"event": event.as_json(), "ways": ways, "sent": False})
+        if kind == "elicitation":
+            raise invalid("FIELD", "a question has somebody who waits for its answer: only dry_run shows where it would go")
+        who = caller(request).name
+        _log.info("%s sends a test event %s of %s", who, kind, server, extra={"audit": True, "peer": request.client})
+        ways = await self._engine.emit(event, seconds_of(body, "timeout") or _EMIT_SECONDS)
+        return json_response({"event": event.as_json(), "ways": ways, "sent": True})

@@ -1,0 +1,90 @@
+"""Owns what is told of questions that a client takes with it: nobody here waits for the answer, yet it leaves its traces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mcpvisor.daemon.gateway.asking import Asked
+from mcpvisor.daemon.gateway.questions.putting import question_of
+from mcpvisor.daemon.gateway.questions.rounds import Questions
+from mcpvisor.daemon.questions.contract import Prepared, Verdict
+from mcpvisor.daemon.questions.open_questions import CLIENT, new_id
+from mcpvisor.daemon.questions.preparing import judge, prepare
+from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
+
+JsonObject = dict[str, Any]
+
+_TOOL = 128
+"""Characters of a tool's name that are told."""
+
+
+class HandingOn:
+    """Tells that questions were handed on to a client, and what came back; each under one id all the way."""
+
+    def __init__(self, tell: Callable[[ServerEvent], None], now: Callable[[], float] = time.time) -> None:
+        """`now` gives wall-clock seconds: the answer may come to the daemon's next run."""
+        self._tell = tell
+        self._now = now
+
+    def handed_on(self, asked: Asked, questions: Questions, seconds: float) -> dict[str, str]:
+        """Questions go to the client, who has `seconds` to answer; their ids."""
+        ids = {key: new_id() for key in questions}
+        for key, one in questions.items():
+            prepared = _prepared(asked, one)
+            self._tell(
+                QuestionPut(
+                    at=self._now(),
+                    server=asked.server,
+                    id=ids[key],
+                    method=one["method"],
+                    mode=prepared.mode or "",
+                    tool=_tool(prepared),
+                    whom=CLIENT,
+                    principal=asked.caller.principal,
+                    properties=prepared.properties,
+                    deadline=self._now() + seconds,
+                )
+            )
+        return ids
+
+    def handed_back(
+        self, asked: Asked, questions: Questions, answers: JsonObject, ids: dict[str, str], at: float
+    ) -> JsonObject:
+        """What the server gets for the answers to what was asked `at`: each as far as it fits, none to what was not asked."""
+        given: JsonObject = {}
+        for key, one in questions.items():
+            if key in answers:
+                prepared = _prepared(asked, one)
+                verdict = judge(prepared, answers[key])
+                self._settled(prepared, verdict, ids.get(key, ""), at)
+                given[key] = verdict.result
+        return given
+
+    def _settled(self, prepared: Prepared, verdict: Verdict, identity: str, at: float) -> None:
+        content = verdict.result.get("content") if verdict.action == "accept" else None
+        self._tell(
+            QuestionSettled(
+                at=self._now(),
+                server=prepared.question.server,
+                id=identity,
+                method=prepared.question.method,
+                mode=prepared.mode or "",
+                tool=_tool(prepared),
+                by=CLIENT,
+                action=verdict.action or "answered",
+                properties=tuple(content or ()),
+                seconds=max(0.0, self._now() - at),
+                why=verdict.why,
+            )
+        )
+
+
+def _prepared(asked: Asked, one: JsonObject) -> Prepared:
+    return prepare(question_of(asked, one["method"], one["params"]))
+
+
+def _tool(prepared: Prepared) -> str:
+    return clean_text(prepared.question.tool or "", _TOOL)

@@ -1,0 +1,53 @@
+"""Owns how what a server asks becomes a question of the call that caused it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpvisor.daemon.gateway.asking import Asked
+from mcpvisor.daemon.gateway.questions.rounds import Questions
+from mcpvisor.daemon.gateway.questions.visits import without_id
+from mcpvisor.daemon.questions.contract import CanBeAsked, Unaskable
+from mcpvisor.daemon.questions.preparing import prepare
+from mcpvisor.supervisor.questions import ELICITATION, Belongs, Question
+
+JsonObject = dict[str, Any]
+
+
+def question_of(asked: Asked, method: str, params: JsonObject) -> Question:
+    """A question that has come within the answer to a request."""
+    return Question(
+        server=asked.server,
+        method=method,
+        params=params,
+        belongs=Belongs.CALL,
+        principal=asked.principal,
+        tool=tool_of(asked),
+    )
+
+
+def tool_of(asked: Asked) -> str | None:
+    """The server's own name of the tool that a request calls."""
+    return asked.params["name"] if asked.ctx.method == "tools/call" else None
+
+
+def is_askable(asked: Asked, page: JsonObject) -> bool:
+    """Whether a person may be sent to a page that a server names."""
+    try:
+        prepare(question_of(asked, ELICITATION, {**page, "mode": "url"}))
+    except Unaskable:
+        return False
+    return True
+
+
+def fit_for(asked: Asked, questions: Questions, can: CanBeAsked) -> Questions:
+    """What of some questions can be put to the client of a request of 2026-07-28, in the words it gets."""
+    fit: Questions = {}
+    for key, one in questions.items():
+        try:
+            prepared = prepare(question_of(asked, one["method"], one["params"]))
+        except Unaskable:
+            continue
+        if can.covers(one["method"], prepared.mode):
+            fit[key] = {"method": one["method"], "params": without_id(prepared.params)}
+    return fit
