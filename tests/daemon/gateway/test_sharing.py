@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.client.client import Client
+from mcp_types import ElicitResult
 from tests.daemon.gateway.puppet import until
 
 from mcpvisor.daemon.gateway.gateway import Gateway
@@ -85,3 +86,30 @@ async def test_an_identity_has_one_for_all_its_clients(servers: Path, tmp_path: 
         left = to.running()
 
     assert (len(pids), left) == (1, 2)
+
+
+@pytest.mark.parametrize("era", [LEGACY, MODERN])
+async def test_each_of_two_clients_is_asked_its_own(servers: Path, tmp_path: Path, era: str):
+    """Over stdio, where the wire does not say whose a question is, both are asked at one time and each for its own call."""
+    asked = {word: anyio.Event() for word in ("red", "blue")}
+
+    def answers(word: str) -> Any:
+        async def answer(*_: Any) -> ElicitResult:
+            asked[word].set()
+            for event in asked.values():
+                await event.wait()
+            return ElicitResult(action="accept", content={"answer": word})
+
+        return answer
+
+    heard: dict[str, Any] = {}
+    async with way(servers, tmp_path, Sharing.PER_CLIENT) as to, anyio.create_task_group() as tasks:
+
+        async def use(word: str) -> None:
+            async with Client(to.url, mode=era, elicitation_callback=answers(word)) as client:
+                heard[word] = json.loads((await client.call_tool("puppet__ask", {})).content[0].text)
+
+        for word in asked:
+            tasks.start_soon(use, word)
+
+    assert heard == {word: {"action": "accept", "content": {"answer": word}} for word in asked}
