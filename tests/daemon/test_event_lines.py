@@ -234,3 +234,23 @@ def test_a_missed_probe_says_whether_it_counts(misses, expected):
     [(_, message, _)] = lines_of(ev.ProbeMissed(at=1.0, server="docs", misses=misses, allowed=3))
 
     assert f"docs: {expected}" == message
+
+
+def test_questions_are_told_by_whose_they_are():
+    """Who called what, or that nobody knows; what became of one, and a warning where whoever was asked broke down."""
+    asked = ev.QuestionAsked(at=1.0, server="docs", method="elicitation/create", belongs="call", principal="uid:7", tool="book")
+    nobody = dataclasses.replace(asked, belongs="nobody", principal=None, tool=None)
+    answered = ev.QuestionAnswered(at=1.0, server="docs", method="roots/list", outcome="answered", by="caller", seconds=2.5)
+    failed = dataclasses.replace(answered, outcome="failed")
+    several = dataclasses.replace(asked, tool=None)
+    unknown = dataclasses.replace(nobody, belongs="ambiguous")
+    lines = [(level, message) for level, message, _ in lines_of(asked, several, nobody, unknown, answered, failed)]
+
+    assert lines == [
+        ("debug", "docs: asks elicitation/create for 'book', called by uid:7"),
+        ("debug", "docs: asks elicitation/create for a call of uid:7"),
+        ("debug", "docs: asks elicitation/create for nobody's call"),
+        ("debug", "docs: asks elicitation/create while several clients call"),
+        ("debug", "docs: roots/list: answered after 2.5 s"),
+        ("warning", "docs: roots/list: failed after 2.5 s"),
+    ]

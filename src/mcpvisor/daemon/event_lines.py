@@ -279,6 +279,8 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.QuestionPut: _question_put,
     ev.QuestionSettled: _question_settled,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
+    ev.InstanceStarted: lambda e: ("info", f"{e.server}: {e.label} begins, for {e.client}", {"label": e.label}),
+    ev.InstanceEnded: lambda e: ("info", f"{e.server}: {e.label} of {e.client} is ended: {e.why}", {"label": e.label}),
     ev.QuestionAsked: _question_asked,
     ev.QuestionAnswered: _question_answered,
     ev.StdoutNoise: _noise,

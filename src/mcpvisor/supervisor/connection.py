@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -44,6 +45,31 @@ class Carrier(Protocol):
 
     async def roots_changed(self) -> None:
         """Tell the server that the roots of its client are others; nothing where it has not been offered any."""
+        ...
+
+
+class PrivateDoor(Protocol):
+    """An instance of a server that runs for one client."""
+
+    @property
+    def connection(self) -> Connection:
+        """Its door."""
+        ...
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """A call of the client is under way: it does not end for want of calls."""
+        ...
+
+
+class PrivateDoors(Protocol):
+    """The instances of a server that run for one client each; `mcpvisor.supervisor.instances.Instances` is it."""
+
+    def of(self, principal: Principal) -> PrivateDoor | None:
+        """The one of a client, started where there is none; None: it uses the shared one. Raises RequestFailed."""
+        ...
+
+    def existing(self, principal: Principal) -> PrivateDoor | None:
+        """The one of a client, if it has one."""
         ...
 
 
@@ -92,6 +118,8 @@ class Connection:
         self.awaiting = 0
         """Requests that wait for the server to be up."""
         self.admission = Admission(spec.concurrency, spec.queue)
+        self.private: PrivateDoors | None = None
+        """The instances that run for one client each; None at the door of such a one."""
         self._observer = observer
         self._wake = wake
         self._mask = mask
@@ -151,6 +179,20 @@ class Connection:
         of this call, and is cancelled with it; without it the supervisor's own does. While a question is open no time passes
         for the call, by whatever limit: how long people may think is the answerer's to bound. Raises RequestFailed.
         """
+        own = self._own_door(method, principal)
+        if own is not None:
+            with own.in_use():
+                return await own.connection.request(
+                    method,
+                    params,
+                    principal=principal,
+                    deadline=deadline,
+                    on_progress=on_progress,
+                    on_log=on_log,
+                    client_capabilities=client_capabilities,
+                    log_level=log_level,
+                    on_question=on_question,
+                )
         hard = min(self.spec.call_max, self.spec.call_max if deadline is None else deadline)
         clock = CallClock(hard, self.spec.call_timeout if deadline is None else deadline)
         tool = (params or {}).get("name") if method == "tools/call" else None
@@ -176,10 +218,23 @@ class Connection:
             seconds = anyio.current_time() - started
             self._observer.call_ended(self.name, self.spec.transport, method, outcome, error_type, seconds)
 
+    def _own_door(self, method: str, principal: Principal) -> PrivateDoor | None:
+        """The instance that runs for this client alone; None where it uses this one. Raises RequestFailed."""
+        if self.private is None:
+            return None
+        try:
+            return self.private.of(principal)
+        except RequestFailed as refused:
+            self._observer.call_started(self.name)
+            self._observer.call_ended(self.name, self.spec.transport, method, refused.outcome.value, "error", 0.0)
+            raise
+
     async def roots_changed(self, *, principal: Principal) -> None:
         """A client works in other folders: a server that may ask for them (`allow`) is told, as far as it is up."""
-        del principal  # there is one session for all of them
-        if self.state in ADMITTING and self._carrier is not None:
+        own = self.private.existing(principal) if self.private is not None else None
+        if own is not None:
+            await own.connection.roots_changed(principal=principal)
+        elif self.state in ADMITTING and self._carrier is not None:
             await self._carrier.roots_changed()
 
     async def _within_time(self, call: _Call, patience: float) -> JsonObject:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.states import State
 
 CatalogKind = Literal["tools", "resources", "resource_templates", "prompts"]
@@ -254,6 +255,8 @@ class ServerNotified(ServerEvent):
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     to_caller: bool = False
     private: bool = False
+    client: Principal | None = None
+    """Whose instance it comes from, of a server that does not run once for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +296,23 @@ class SubscriptionsRestored(ServerEvent):
 
     generation: int
     counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceStarted(ServerEvent):
+    """An instance of a server was started for one client (`sharing`); `label` is its name, `client` the identity."""
+
+    label: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceEnded(ServerEvent):
+    """An instance for one client is being ended; `why` is for people."""
+
+    label: str
+    client: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

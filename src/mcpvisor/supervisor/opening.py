@@ -59,6 +59,8 @@ class Opening:
     """Where the process gets a control group of its own."""
     credentials: Credentials | None = None
     """What the requests of an HTTP wire carry; without them they carry what the spec itself says."""
+    label: str = ""
+    """The name that marks its processes, where that is another than the server's: it is an instance for one client."""
     memory: HttpMemory = field(default_factory=HttpMemory)
     """What the wires before have left, of a server that is reached by HTTP."""
 

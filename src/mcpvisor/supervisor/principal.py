@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
@@ -12,6 +12,8 @@ class Principal:
 
     name: str
     session: str | None = None
+    is_operator: bool = field(default=False, compare=False)
+    """Whether an operator asks by the control socket: about the server itself, whatever clients have of their own."""
 
 
 SUPERVISOR: Final = Principal("supervisor")

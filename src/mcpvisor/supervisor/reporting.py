@@ -53,6 +53,8 @@ NOT_HISTORY: Final = (
     events.ProbeAnswered,
     events.ResourceUpdated,
     events.SubscriptionsCounted,
+    events.InstanceStarted,
+    events.InstanceEnded,
 )
 """Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
 

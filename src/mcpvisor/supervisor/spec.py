@@ -18,6 +18,14 @@ ALLOWABLE: Final = ("sampling", "roots")
 """What servers may ask of clients where their entry allows it: to run their model, and which folders they work in."""
 
 
+class Sharing(StrEnum):
+    """Who uses the same instance of a server: all, each client (one session of it) its own, or each identity its own."""
+
+    SHARED = "shared"
+    PER_CLIENT = "per-client"
+    PER_IDENTITY = "per-identity"
+
+
 class Era(StrEnum):
     """Which of the protocol's two eras to speak: `auto` asks the server."""
 
@@ -181,6 +189,7 @@ class ServerSpec:
     replay_on_session_loss: bool = False
     subscriptions: tuple[WantedResource, ...] = ()
     tools: ToolView = ToolView()
+    sharing: Sharing = Sharing.SHARED
     allow: tuple[str, ...] = ()
     """What the server may ask of clients beside elicitation; words of `ALLOWABLE`."""
     origin: str = field(default="", compare=False)

@@ -94,6 +94,11 @@ class ServerStatus:
     """Why it is to be replaced for the memory that it uses, which waits for `recycled_at`; empty where it is not."""
     recycled_at: float | None = None
 
+    instances: int = 0
+    """How many instances of it run beside this one, for one client each."""
+    instance_failing: str = ""
+    """One of them that cannot serve, in words; empty where all can."""
+
     replacing: bool = False
     """Whether another generation is being brought up to take over from the one that serves."""
 

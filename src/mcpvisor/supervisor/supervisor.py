@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
@@ -29,12 +30,14 @@ from mcpvisor.supervisor.clocks import Jump, watch_clocks
 from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost, ServerEvent
+from mcpvisor.supervisor.instances import Instances
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
 from mcpvisor.supervisor.looks import LOOKS, Looks
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
 from mcpvisor.supervisor.opening import Opener
+from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.process.guardian import Guardian
@@ -112,6 +115,9 @@ class Supervisor:
             on_question=on_question,
         )
         self._actors: dict[str, ServerActor] = {}
+        self._private: dict[str, Instances] = {}
+        self._parting: set[Instances] = set()
+        """The instances of servers that were removed."""
         self._invalid = InvalidEntries(self.bus)
         self._leaving: set[ServerActor] = set()
         self._log_level: str | None = None
@@ -141,21 +147,26 @@ class Supervisor:
     def _clock_jumped(self, jump: Jump) -> None:
         """One event, and one look at every session, spread over a while: what slept with us may be gone."""
         self.bus.emit(ClockJumped(at=time.time(), seconds=jump.seconds, asleep=jump.asleep))
-        step = min(RECHECK_STEP, RECHECK_SECONDS / max(1, len(self._actors)))
-        for number, actor in enumerate(self._actors.values()):
+        actors = [*self._actors.values(), *(one.actor for private in self._private.values() for one in private)]
+        step = min(RECHECK_STEP, RECHECK_SECONDS / max(1, len(actors)))
+        for number, actor in enumerate(actors):
             actor.recheck(number * step)
 
     def _sampled(self, marker: Marker, usage: Usage) -> None:
-        actor = self._actors.get(marker.server)
+        actor = self._labelled().get(marker.server)
         if actor is not None:
             actor.sampled(marker.generation, usage)
 
+    def _labelled(self) -> dict[str, ServerActor]:
+        """Everything that runs, by the name that marks its processes."""
+        private = {one.label: one.actor for instances in self._private.values() for one in instances}
+        return {**self._actors, **private}
+
     def _running(self) -> dict[Marker, int]:
-        reporters = [actor.reporter for actor in self._actors.values()]
         return {
-            Marker(self.instance, reporter.server, generation): pid
-            for reporter in reporters
-            for pid, generation in reporter.processes.items()
+            Marker(self.instance, label, generation): pid
+            for label, actor in self._labelled().items()
+            for pid, generation in actor.reporter.processes.items()
         }
 
     async def __aexit__(
@@ -177,6 +188,8 @@ class Supervisor:
             self._remove(name, "the supervisor is stopping")
         for gone in [actor.gone for actor in self._leaving]:
             await gone.wait()
+        for instances in list(self._parting):
+            await instances.gone()
 
     def stop_seconds(self) -> float:
         """The most that servers are given to end by themselves, should `close` be called now."""
@@ -203,6 +216,7 @@ class Supervisor:
                 self._remove(planned.server, "it was removed from the configuration")
             elif planned.server in self._actors:
                 self._actors[planned.server].apply(spec)
+                self._private[planned.server].apply(spec)
             else:
                 self._add(spec)
         return plan
@@ -213,6 +227,8 @@ class Supervisor:
         actor = ServerActor(spec, self._shared)
         actor.want_log_level(self._log_level)
         self._actors[spec.name] = actor
+        actor.connection.private = self._private[spec.name] = Instances(actor, self._shared, self._tasks)
+        self._private[spec.name].want_log_level(self._log_level)
         former = [leaving.gone for leaving in self._leaving if leaving.spec.name == spec.name]
         self._tasks.start_soon(self._run, actor, former)
 
@@ -231,6 +247,9 @@ class Supervisor:
         actor = self._actors.pop(name)
         self._leaving.add(actor)
         actor.remove(reason)
+        private = self._private.pop(name)
+        private.end_all(reason)
+        self._parting = {one for one in self._parting if list(one)} | {private}
 
     def show_invalid(self, entries: Iterable[InvalidEntry]) -> None:
         """Show these entries, which cannot be servers as they are written, as failed beside the servers."""
@@ -242,6 +261,7 @@ class Supervisor:
         if order in (Order.START, Order.RESTART) and status.wanted == Wanted.DISABLED:
             raise OrderRefused(f"{name} is disabled by {status.wanted_by}: `mcpvisor enable {name}` first")
         self._actor(name).order(order.value, _WANTED[order], who)
+        self._private[name].order(order.value, who)
 
     def want_log_level(self, level: str | None) -> None:
         """Bring all servers of the older era to this log level, now and after each new session; returns at once.
@@ -255,6 +275,13 @@ class Supervisor:
         self._log_level = level
         for actor in self._actors.values():
             actor.want_log_level(level)
+        for private in self._private.values():
+            private.want_log_level(level)
+
+    def session_ended(self, client: Principal) -> None:
+        """A conversation of a client is over: what ran for it alone is ended."""
+        for private in self._private.values():
+            private.session_ended(client)
 
     # What is
 
@@ -272,7 +299,10 @@ class Supervisor:
 
     def status(self, name: str) -> ServerStatus:
         """One server, or invalid entry, as it is now. Raises UnknownServer."""
-        return self._invalid.status(name) if name in self._invalid else self._actor(name).status()
+        if name in self._invalid:
+            return self._invalid.status(name)
+        status, private = self._actor(name).status(), self._private[name]
+        return replace(status, instances=len(private), instance_failing=private.failing) if private else status
 
     def statuses(self) -> list[ServerStatus]:
         """All servers, those that are on their way out too, and invalid entries as they are now, in name order."""

@@ -102,3 +102,12 @@ def test_a_long_reason_is_cut_where_nothing_says_how_wide_lines_are():
 def test_a_try_that_was_due_long_ago_is_not_due_now(due, shown):
     """The next try has its time, is due now, or is overdue."""
     assert f"  {shown}  " in status_lines(status_with(next_attempt=due), None)[2]
+
+
+def test_instances_for_one_client_are_counted_below_the_servers():
+    """How many there are, and one that fails; a server without any has no such line."""
+    two = status_lines(status_with(instances=2, instance_failing="s@3 of uid:7 is failed: no such program"), None)
+
+    assert "s: 2 instances for one client each; s@3 of uid:7 is failed: no such program" == two[-1]
+    assert "s: 1 instance for one client each" == status_lines(status_with(instances=1, instance_failing=""), None)[-1]
+    assert 3 == len(status_lines(status_with(instances=0, instance_failing=""), None))

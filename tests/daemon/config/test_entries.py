@@ -26,6 +26,7 @@ from mcpvisor.supervisor.spec import (
     RestartPolicy,
     RestartRule,
     ServerSpec,
+    Sharing,
     StdioLaunch,
     StopGraces,
     TlsTrust,
@@ -61,6 +62,7 @@ trust_hints = true
 replay_on_session_loss = true
 tools = { allow = ["get_*"], deny = ["get_secret"] }
 allow = ["roots", "sampling"]
+sharing = "per-identity"
 [servers.all_keys.restart]
 policy = "on-failure"
 delay = "2s"
@@ -124,6 +126,7 @@ def test_every_key_of_a_stdio_server(load_text: Load, etc: Path) -> None:
         trust_hints=True,
         replay_on_session_loss=True,
         tools=ToolView(allow=("get_*",), deny=("get_secret",)),
+        sharing=Sharing.PER_IDENTITY,
         allow=("sampling", "roots"),
     )
     assert ((), expected) == (loaded.problems, loaded.specs["all_keys"])

@@ -419,3 +419,10 @@ def test_a_missed_probe_is_shown_with_what_it_counts(explained, misses, expected
     _, shown = explained(State.READY, ProbeMissed(at=NOW - 1, server="s", misses=misses, allowed=3))
 
     assert f"  <999> {expected}" in shown
+
+
+def test_instances_for_one_client_are_counted(explained):
+    """The explanation says how many there are beside the one it is about, and names one that fails."""
+    _, lines = explained(State.READY, instances=2, instance_failing="s@3 of uid:7 is failed: no such program")
+
+    assert "  instances  2 for one client each; s@3 of uid:7 is failed: no such program" in lines

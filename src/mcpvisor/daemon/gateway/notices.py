@@ -13,7 +13,7 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.endpoint import CHANGES
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
 from mcpvisor.daemon.gateway.questions.completions import COMPLETE_METHOD, Completions
-from mcpvisor.daemon.gateway.sessions import Sessions
+from mcpvisor.daemon.gateway.sessions import Session, Sessions
 from mcpvisor.daemon.gateway.streams import Streams
 from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.bus import EventBus
@@ -26,6 +26,7 @@ from mcpvisor.supervisor.events import (
     ServerRemoved,
     ServerUpdated,
 )
+from mcpvisor.supervisor.principal import Principal
 
 COALESCE_SECONDS: Final = 0.1
 """Changes within this time are one notice: servers come up together, and some announce each tool on its own."""
@@ -88,7 +89,7 @@ class Notices:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
         if isinstance(event, ServerNotified) and event.method == COMPLETE_METHOD:
             self._completions.tell(event.server, event.params)
-        if self._taps and _is_log_for_all(event):
+        if self._taps and _is_log_for_all(event) and event.client is None:
             self._taps.deliver(event.server, named(event.server, event.params))
 
     def _take(self, event: Event) -> None:
@@ -101,6 +102,8 @@ class Notices:
                 self._sessions.observer.refused("server", "size" if size is not None else "values")
                 return
             for session in self._sessions.all():
+                if event.client is not None and not _is_of(session, event.client):
+                    continue
                 if session.endpoint.view in (None, event.server) and admits(session.wish.level, params.get("level")):
                     session.outbox.log(MESSAGE_METHOD, params, size)
 
@@ -124,3 +127,8 @@ class Notices:
 def _is_log_for_all(event: Event) -> TypeGuard[ServerNotified]:
     """Whether it is a log message that belongs to no client's request."""
     return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not (event.to_caller or event.private)
+
+
+def _is_of(session: Session, client: Principal) -> bool:
+    """Whether a session is of that client; one without a session is a whole identity."""
+    return session.principal == client.name and client.session in (None, session.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -33,6 +33,7 @@ from mcpvisor.daemon.gateway.sleepers import Sleepers
 from mcpvisor.daemon.gateway.watching import Watcher, Watching
 from mcpvisor.daemon.state.kept import KeptSession
 from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.principal import Principal
 
 LEGACY: Final = "legacy"
 
@@ -108,6 +109,8 @@ class Sessions:
         self._waking: dict[tuple[str, str], anyio.Event] = {}
         """Sessions of a former run that are about to be open again; set once they are, or are not."""
         self._per_principal: Counter[str] = Counter()
+        self.on_ended: Callable[[Principal], None] = lambda _: None
+        """Told of each session that is over."""
         self._wishes = LevelWishes(want_log_level)
         self._openings = Openings(per_second=limits.openings_per_second, burst=limits.openings_burst)
 
@@ -154,6 +157,7 @@ class Sessions:
         session.wish.end()
         self._watching.close(session.watcher)
         self.observer.session_closed(LEGACY)
+        self.on_ended(Principal(session.principal, session.id))
         if session.endpoint.is_gone:
             cause = SERVER_REMOVED
         if session.kept is not None:

@@ -21,7 +21,7 @@ def open_wire(opening: Opening) -> AbstractAsyncContextManager[Wire]:
             spec.target,
             opening.hooks,
             opening.stderr,
-            marker=Marker(opening.instance, spec.name, opening.generation),
+            marker=Marker(opening.instance, opening.label or spec.name, opening.generation),
             graces=spec.stop,
             max_message=spec.max_message,
             processes=opening.processes,
