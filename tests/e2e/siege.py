@@ -24,6 +24,7 @@ from mcpvisor.daemon.cli.client import server_path
 MIB = 1024 * 1024
 MAX_HELD = 0.25
 MAX_GROWTH = 256 * MIB
+CALM_CALLS = 150
 FLOOR = 0.05
 """Calls that take no longer than this are quick whatever they took before: what a busy machine does to a calm daemon."""
 
@@ -296,6 +297,14 @@ class Neighbour:
         took = sorted(self._took[phase])
         assert len(took) >= 50, f"only {len(took)} calls"
         return took[int(len(took) * 0.99)]
+
+    def keeps_its_pace(self, phase: str) -> bool:
+        """Whether its calls of a phase were quick, or no slower than twice what they take in a calm that is measured then."""
+        if self.p99(phase) < FLOOR:
+            return True
+        with self.phase("calm", least=CALM_CALLS):
+            pass
+        return self.p99(phase) < 2 * self.p99("calm")
 
     def slowest(self, phase: str) -> float:
         """Seconds within which every call of a phase was answered."""
