@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
@@ -212,7 +213,7 @@ class Gauges:
         self.held = 0.0
         """The longest time in seconds for which the loop did not answer, without the time it waited for a CPU."""
         self.lag = 0.0
-        """The largest lag on the metrics page."""
+        """The largest lag on the metrics page, without the time it waited for a CPU meanwhile."""
         self.failure: BaseException | None = None
 
     @property
@@ -245,10 +246,15 @@ class Gauges:
             self.failure = error
 
     def _watch_memory(self) -> None:
+        past = deque([(time.monotonic(), self._daemon.queued_for_a_cpu())], 1000)
         try:
             while not self._stop.wait(0.02):
                 self.most = max(self.most, self._daemon.resident())
-                self.lag = max(self.lag, self._daemon.loop_lag())
+                lag = self._daemon.loop_lag()
+                now, queued = time.monotonic(), self._daemon.queued_for_a_cpu()
+                before = next((then for at, then in reversed(past) if at <= now - lag), past[0][1])
+                self.lag = max(self.lag, lag - (queued - before))
+                past.append((now, queued))
         except BaseException as error:
             self.failure = error
 
