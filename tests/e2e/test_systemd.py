@@ -82,7 +82,7 @@ def service(machine: Machine) -> Iterator[Callable[..., Service]]:
 
 
 def test_a_start_waits_for_no_server(service: Callable[..., Service]) -> None:
-    """`systemctl start` waits for no server, though one never answers; the status line counts, and follows in a second."""
+    """`systemctl start` waits for no server, though one never answers; the status line counts, and follows within seconds."""
     unit = service(puppet("good") + puppet("mute", "lite.py", "--hang-init"))
     code, seconds = unit.systemctl("start")
     unit.until(lambda: unit.show("StatusText") == "1/2 servers ready", "the first count")
