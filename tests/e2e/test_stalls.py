@@ -20,11 +20,11 @@ import pytest
 from tests.e2e.running import entry, puppet
 from tests.e2e.siege import MAX_HELD, Besieged, Gauges, Neighbour, besieged
 
-pytestmark = pytest.mark.alone
+from mcpvisor.supervisor.transports.resolver import LOOKUP_SECONDS
 
 SERVERS = Path(__file__).parents[1] / "servers"
 CALLS = 300
-END_SECONDS = 6.0
+END_SECONDS = 12.0
 """A daemon that something hangs on ends all the same, in about the time its servers are given."""
 
 needs_namespaces = pytest.mark.skipif(
@@ -37,8 +37,8 @@ QUIET = puppet("quiet", SERVERS / "lite.py")
 
 
 @contextlib.contextmanager
-def unmoved(daemon: Besieged, seconds: float) -> Iterator[None]:
-    """For at least so long, and while the block lasts, no call, no probe and no status takes as much as 250 ms."""
+def unmoved(daemon: Besieged, seconds: float, within: float = MAX_HELD) -> Iterator[None]:
+    """For at least so long, and while the block lasts, no call, no probe and no status takes as much as `within`."""
     slowest_status = 0.0
     with Neighbour(daemon) as neighbour, Gauges(daemon) as gauges, neighbour.phase("stalled", least=CALLS):
         yield
@@ -50,10 +50,10 @@ def unmoved(daemon: Besieged, seconds: float) -> Iterator[None]:
             time.sleep(0.05)
 
     assert [] == neighbour.failures
-    assert gauges.held < MAX_HELD
-    assert gauges.lag < MAX_HELD
-    assert neighbour.slowest("stalled") < MAX_HELD
-    assert slowest_status < MAX_HELD
+    assert gauges.held < within
+    assert gauges.lag < within
+    assert neighbour.slowest("stalled") < within
+    assert slowest_status < within
 
 
 def dropped(daemon: Besieged) -> float:
@@ -76,6 +76,7 @@ def end(daemon: Besieged) -> None:
 READER = "import os, time\nwhile os.read(0, 65536): pass"
 
 
+@pytest.mark.alone
 def test_stopped_reader_of_the_log(tmp_path: Path):
     """While whoever reads the log is stopped nothing stalls; when it goes on, so does the log."""
     with subprocess.Popen([sys.executable, "-c", READER], stdin=subprocess.PIPE) as reader:
@@ -116,6 +117,7 @@ def test_end_with_a_full_pipe(tmp_path: Path):
         os.close(writing)
 
 
+@pytest.mark.alone
 @needs_namespaces
 def test_stopped_journal(tmp_path: Path):
     """While journald is stopped nothing stalls; what its socket cannot take is dropped, and counted, only after all memory."""
@@ -166,8 +168,8 @@ def test_black_hole_for_dns(tmp_path: Path):
             told: set[str] = set()
             began = time.monotonic()
             daemon.write("later.toml", entry("known", url=url))
-            with unmoved(daemon, seconds=6):
-                daemon.until(lambda: "known" in _ready(daemon), "the server whose name is known", 3)
+            with unmoved(daemon, seconds=6, within=LOOKUP_SECONDS / 2):
+                daemon.until(lambda: "known" in _ready(daemon), "the server whose name is known", LOOKUP_SECONDS)
             took = time.monotonic() - began
             daemon.until(lambda: not _silent(daemon, told), "every hole to say what is wrong")
             end(daemon)

@@ -66,7 +66,7 @@ async def test_restart_under_100_callers() -> None:
 async def started(port: int) -> subprocess.Popen[bytes]:
     """The small server on a port, once it listens."""
     process = subprocess.Popen([sys.executable, str(SERVERS / "lite.py"), "--http", str(port)])
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while True:
             try:
                 stream = await anyio.connect_tcp("127.0.0.1", port)
