@@ -210,7 +210,7 @@ async def test_a_failed_fetch_shows_at_once_and_mends_itself(server: Puppet, mod
 
 async def test_an_idle_server_has_its_token_renewed(server: Puppet) -> None:
     """A token of a short life is renewed before it runs out, whether anybody calls or not."""
-    server.control("set", lifetime=5)
+    server.control("set", lifetime=10)
     async with supervised(server, client(server)) as rig:
         await rig.reach(State.READY)
         server.control("set", lifetime=3600)
