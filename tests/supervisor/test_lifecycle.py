@@ -401,19 +401,19 @@ class TestOrders:
         assert early == [lc.Moved(State.DRAINING, State.DRAINING, "start ordered")]
         assert commands_of(late, lc.Moved) == [lc.Moved(State.DRAINING, State.STARTING, "start ordered")]
 
-    def test_a_time_of_a_next_try_that_is_over_is_shown_no_more(self) -> None:
-        """A try that is due while the last process still ends has no time: it follows as soon as that is gone."""
+    def test_a_next_try_that_comes_earlier_than_was_shown_is_told(self) -> None:
+        """A try that waits for nothing but the end of the last process has no time: it follows as soon as that is gone."""
         cycle = machine()
         cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
         number = cycle.generation
         cycle.handle(lc.Ended(number, "start_timeout", "did not start"), 2.0)
         due = cycle.next_attempt
-        assert due is not None
-        told = cycle.handle(lc.TimePassed(), due)
+        told = cycle.handle(lc.RestartOrdered("restart ordered"), 2.1)
 
+        assert due == 3.0
         assert told == [lc.Moved(State.BACKOFF, State.BACKOFF, cycle.reason)]
         assert cycle.next_attempt is None
-        assert opens(cycle.handle(lc.Closed(number), due + 5.0)) == [number + 1]
+        assert opens(cycle.handle(lc.Closed(number), 7.0)) == [number + 1]
 
     def test_an_end_while_stopping_is_no_crash(self) -> None:
         """A process that goes because it was asked to is not started again."""

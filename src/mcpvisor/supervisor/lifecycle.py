@@ -430,10 +430,12 @@ class Lifecycle:
             self._due = True
             if self.state is State.DRAINING:
                 return self._move(State.DRAINING, reason)  # whoever waits learns that it comes back after all
-            if self._own_next_attempt is None:
+            shown = self._own_next_attempt
+            if shown is None:
                 return []
             self._deadline = None
-            return [Moved(self.state, self.state, self.reason)]  # the time of the next try that was shown is over
+            # Where it comes earlier than was shown, whoever goes by that is told.
+            return [Moved(self.state, self.state, self.reason)] if now < shown else []
         opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
         self._current = self.generation
