@@ -279,7 +279,8 @@ def test_a_test_event(daemon: Hooked) -> None:
     words = ("events", "emit", "--kind", "resource_updated", "--server", "anything", "--uri", "x://y")
     dry = daemon.mcpvisor(*words, "--dry-run")
     nothing = daemon.told("none")
-    real = daemon.mcpvisor(*words)
+    real = daemon.mcpvisor(*words, "--data", '{"reason": "notified"}')
+    strange = daemon.mcpvisor(*words, "--data", '{"new": "failed"}')
     nowhere = daemon.mcpvisor("events", "emit", "--kind", "log_message", "--server", "s", "--level", "error")
     wrong = daemon.mcpvisor("events", "emit", "--kind", "earthquake", "--server", "s")
     question = daemon.mcpvisor("events", "emit", "--kind", "elicitation", "--server", "s")
@@ -288,9 +289,10 @@ def test_a_test_event(daemon: Hooked) -> None:
 
     assert (0, f"hook by {origin}\n", []) == (dry.returncode, dry.stdout, nothing)
     assert (0, f"hook by {origin}: handled\n") == (real.returncode, real.stdout)
-    assert ("anything", {"uri": "x://y", "test": True}) == (sent["server"], sent["data"])
+    assert ("anything", {"uri": "x://y", "reason": "notified", "test": True}) == (sent["server"], sent["data"])
     assert (1, "", "mcpvisor: no route leads this event anywhere\n") == (nowhere.returncode, nowhere.stdout, nowhere.stderr)
-    assert (64, 64) == (wrong.returncode, question.returncode)
+    assert (64, 64, 64) == (wrong.returncode, question.returncode, strange.returncode)
+    assert "mcpvisor: an event of kind resource_updated has no 'new'; its data is: uri, reason\n" == strange.stderr
 
 
 def test_programs_end_with_the_daemon(daemon: Hooked) -> None:

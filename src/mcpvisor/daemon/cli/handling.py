@@ -9,6 +9,7 @@ from typing import Any, Final
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, table, tell, width
+from mcpvisor.daemon.cli.using import json_object
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb, duration
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import clock_time
@@ -31,8 +32,9 @@ def register_events(events: Parser) -> None:
     emit.add_argument("--kind", required=True, metavar="K", help="such as resource_updated")
     emit.add_argument("--server", required=True, metavar="S", help="the server that it is said to be of")
     emit.add_argument("--uri", metavar="U", help="of a resource_updated")
-    emit.add_argument("--tool", metavar="T", help="of progress")
+    emit.add_argument("--tool", metavar="T", help="of progress; of an elicitation, with --dry-run")
     emit.add_argument("--level", metavar="L", help="of a log_message")
+    emit.add_argument("--data", metavar="JSON", help="""what else is in its data, as '{"new": "failed"}'""")
     emit.add_argument("--dry-run", action="store_true", help="only say where it would go")
     emit.add_argument("--timeout", type=duration, default=EMIT_SECONDS, metavar="T", help="how long to wait for it (10s)")
     dead = add_verb(beneath, "dead", show_dead, "list events that were given up")
@@ -61,6 +63,8 @@ def emit_event(arguments: argparse.Namespace) -> int:
     """`events emit`: 0 when it was handled everywhere it went; 1 when it goes nowhere, or was not handled in time."""
     body = {key: getattr(arguments, key) for key in ("kind", "server", "uri", "tool", "level", "dry_run", "timeout")}
     body = {key: value for key, value in body.items() if value is not None}
+    if arguments.data is not None:
+        body["data"] = json_object(arguments.data, "the data")
     answer = ControlClient(arguments.socket).post("/v1/events:emit", body, timeout=arguments.timeout + ANSWER_SECONDS)
     if arguments.json:
         say_json(answer)

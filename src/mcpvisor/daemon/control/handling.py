@@ -15,7 +15,8 @@ from mcpvisor.daemon.control.requests import caller, flag_of, invalid, number_as
 from mcpvisor.daemon.handlers.contract import JsonObject
 from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import KINDS
-from mcpvisor.daemon.handlers.sources import made, subject_of
+from mcpvisor.daemon.handlers.samples import sample_event
+from mcpvisor.daemon.handlers.sources import subject_of
 
 _log = logging.getLogger(__name__)
 
@@ -70,13 +71,19 @@ class HandlerRoutes:
         return json_response({"retried": revived})
 
     async def emit(self, request: Request) -> Response:
-        """POST /v1/events:emit {"kind", "server", "uri", "tool", "level", "dry_run", "timeout"}: a test event."""
+        """POST /v1/events:emit {"kind", "server", "uri", "tool", "level", "data", "dry_run", "timeout"}: a test event."""
         body = await read_object(request)
         kind, server = text_of(body, "kind"), text_of(body, "server")
         if kind not in KINDS:
             raise invalid("FIELD", f"no kind of event is called {kind!r}: {', '.join(KINDS)}")
-        data: JsonObject = {key: text_of(body, key) for key in _TEXTS if body.get(key) is not None}
-        event = made(kind, server, {**data, "test": True}, time.time())
+        data = body.get("data", {})
+        if not isinstance(data, dict):
+            raise invalid("FIELD", "'data' must be an object")
+        told: JsonObject = {**data, **{key: text_of(body, key) for key in _TEXTS if body.get(key) is not None}}
+        try:
+            event = sample_event(kind, server, told, time.time())
+        except ValueError as error:
+            raise invalid("FIELD", str(error)) from error
         subject = subject_of(event)
         if flag_of(body, "dry_run"):
             ways = [{"handler": way.handler, "route": way.origin} for way in self._engine.ways(subject)]
