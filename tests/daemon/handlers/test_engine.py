@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -13,7 +14,7 @@ import trio.testing
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, EventHandler, HandlerEvent
 from mcpvisor.daemon.handlers.engine import LEAVE_SECONDS, QUEUE, STOP_SECONDS, HandlerEngine
 from mcpvisor.daemon.handlers.globs import Glob
-from mcpvisor.daemon.handlers.ledger import Ledger
+from mcpvisor.daemon.handlers.ledger import DAY, Ledger
 from mcpvisor.daemon.handlers.making import Surroundings
 from mcpvisor.daemon.handlers.routing import Match, Route, Routing, RoutingOptions
 from mcpvisor.daemon.handlers.runner import MADE_AGAIN
@@ -29,6 +30,7 @@ from mcpvisor.daemon.handlers.specs import (
 from mcpvisor.daemon.state.kept import KeptEvent
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import (
+    ClockJumped,
     Event,
     HandlerCircuitClosed,
     HandlerCircuitOpened,
@@ -464,6 +466,53 @@ async def test_a_handler_whose_own_tasks_fail_is_made_anew() -> None:
 
         assert ["crashing/1", "crashing/1"] == rig.handlers.of("crashing")
         assert ["good"] == [name for name in rig.handlers.made if name != "crashing"]
+
+
+async def test_what_was_with_a_crash_for_the_last_time_is_no_secret() -> None:
+    """An event whose last try ends with its handler is a dead letter with that reason, and is not lost."""
+    rig = Rig()
+    rig.handlers.do = {"crashing": lambda _: anyio.sleep(5)}
+    async with rig.running(spec("crashing", retry=RetryPolicy(attempts=1))):
+        rig.update("crashing/1")
+        await rig.handlers.until(lambda: bool(rig.handlers.given))
+        rig.handlers.crash.set()
+        rig.update("crashing/2")
+        await rig.handlers.until(lambda: len(rig.handlers.of("crashing")) >= 2)
+
+        assert ["crashing/1", "crashing/2"] == rig.handlers.of("crashing")
+        assert ["crashing/1"] == [kept.event["data"]["uri"] for kept in rig.ledger.dead_letters]
+        assert rig.ledger.dead_letters[0].why.startswith("it has crashed: ")
+        assert [("crashing", "dead")] == [one for one in rig.counts.events if one[1] == "dead"]
+
+
+async def test_trouble_is_shown_before_there_is_an_event() -> None:
+    """A handler that takes nothing is shown with the reason, though nothing was ever given to it."""
+    rig = Rig()
+
+    def refuse_to_be(_: HandlerSpec) -> None:
+        raise ValueError("no such module")
+
+    rig.handlers.make = refuse_to_be
+    async with rig.running(spec("h")):
+        await anyio.sleep(1)
+        shown = {key: rig.engine.views()[0][key] for key in ("circuit", "trouble", "last_error")}
+
+    why = "it could not be made: ValueError: no such module"
+    assert {"circuit": "closed", "trouble": why, "last_error": why} == shown
+
+
+async def test_a_jump_of_the_clock_gives_nothing_up() -> None:
+    """What was accepted before the clock was set years ahead is still delivered."""
+    rig = Rig()
+    rig.handlers.do = {"h": hang}
+    async with rig.running(spec("h", kept=True, deadline=1e6)):
+        rig.update("h/1")
+        await anyio.sleep(1)
+        (kept,) = rig.ledger.pending()
+        before = rig.ledger.outdated(time.time() + 8 * DAY)
+        rig.bus.emit(ClockJumped(at=1.0, seconds=8 * DAY, asleep=0.0))
+
+        assert ([kept], []) == (before, rig.ledger.outdated(time.time() + 8 * DAY))
 
 
 async def test_what_is_too_old_is_given_up() -> None:

@@ -415,6 +415,8 @@ async def test_no_worker_can_be_started(code: Code) -> None:
     code.write(GOOD)
     async with running(code.options(cwd="/no/such/folder")) as handler:
         failed = await failing(handler)
+        trouble = handler.trouble
+    assert str(failed) == trouble
     assert "cwd '/no/such/folder' is no folder that can be entered: edit the key `cwd`" == str(failed)
     assert failed.retry_after is not None
 

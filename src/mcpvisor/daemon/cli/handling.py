@@ -55,8 +55,7 @@ def show_handlers(arguments: argparse.Namespace) -> int:
     else:
         for line in table(_HEADER, [_row(handler, answer["now"]) for handler in handlers], width()):
             say(line)
-    is_well = all(handler.get("circuit", "closed") == "closed" and not handler["dead"] for handler in handlers)
-    return int(Exit.DONE if is_well else Exit.NO)
+    return int(Exit.DONE if all(_is_well(handler) for handler in handlers) else Exit.NO)
 
 
 def emit_event(arguments: argparse.Namespace) -> int:
@@ -113,6 +112,10 @@ def retry_dead(arguments: argparse.Namespace) -> int:
         if not answer["retried"]:
             say("no dead letters")
     return int(Exit.DONE if all(one["handler_is_there"] for one in answer["retried"]) else Exit.NO)
+
+
+def _is_well(handler: Mapping[str, Any]) -> bool:
+    return handler.get("circuit", "closed") == "closed" and not handler["dead"] and not handler.get("trouble")
 
 
 def _row(handler: Mapping[str, Any], now: float) -> tuple[str, ...]:

@@ -96,6 +96,16 @@ class EventHandler(Protocol):
 
 
 @runtime_checkable
+class SaysTrouble(Protocol):
+    """A handler that knows of itself, before any event, that it takes nothing now."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it takes nothing, in one clause without secrets; empty while it does."""
+        ...
+
+
+@runtime_checkable
 class QuestionHandler(Protocol):
     """Answers questions. Whatever it raises is a decline."""
 

@@ -29,7 +29,7 @@ from mcpvisor.daemon.handlers.specs import TAKE_EVENTS, HandlerSpec
 from mcpvisor.daemon.handlers.telling import TOLD_EVERY, HandlerCounts, HandlerNews
 from mcpvisor.daemon.handlers.waiting import Jitter
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.events import Event, HandlersFlooded, ServerNotified
+from mcpvisor.supervisor.events import ClockJumped, Event, HandlersFlooded, ServerNotified
 from mcpvisor.supervisor.transports.codec import encode
 
 _log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class HandlerEngine:
 
     async def __aenter__(self) -> Self:
         self.ledger.recall()
+        self._bus.attach(self._note)
         self._running = await self._tasks.__aenter__()
         for part in (self._route, self._commit, self._tidy):
             self._running.start_soon(part)
@@ -95,6 +96,7 @@ class HandlerEngine:
                 runner.leave(STOP_SECONDS)
             if self._runners and kind is None:
                 await self._none_left.wait()
+        self._bus.detach(self._note)
         self._bus.unsubscribe(self._subscription)
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(kind, value, tb)
@@ -161,6 +163,10 @@ class HandlerEngine:
         """See `CallObserver`."""
         if "progress" in self._kinds:
             self._take("progress", lambda: told_of_progress(server, tool, progress, time.time()))
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, ClockJumped):
+            self.ledger.clock_jumped(event.seconds)
 
     def _wants(self, event: Event) -> bool:
         return bool(self._kinds) and kind_of(event) in self._kinds
