@@ -109,4 +109,4 @@ class Unavailable:
     async def deliver(self, event: HandlerEvent) -> None:
         """See `EventHandler`."""
         del event
-        raise DeliveryFailed(self.trouble)
+        raise DeliveryFailed(self.trouble, was_tried=False)

@@ -156,7 +156,8 @@ class PythonHandler:
         while True:
             state, moved = self._state, self._moved
             if isinstance(state, Away):
-                raise DeliveryFailed(state.why, retry_after=max(0.0, state.until - anyio.current_time()))
+                seconds = max(0.0, state.until - anyio.current_time())
+                raise DeliveryFailed(state.why, retry_after=seconds, was_tried=False)
             if isinstance(state, Up) and await state.link.listens():
                 return state.link
             if self._state is state:

@@ -238,7 +238,12 @@ class Runner:
             if scope.cancelled_caught:
                 failure = Failure(why=f"it was not done within {spec.deadline:g} s")
         except DeliveryFailed as error:
-            failure = Failure(why=_words_of(error), retry_after=error.retry_after, is_final=error.is_final)
+            failure = Failure(
+                why=_words_of(error),
+                retry_after=error.retry_after,
+                is_final=error.is_final,
+                was_tried=error.was_tried,
+            )
         except Exception as error:  # noqa: BLE001 - a handler that crashes has failed, and nobody else
             _log.exception("handler %s failed on an event %s of %s", self.name, event.kind, event.server)
             failure = Failure(why=_words_of(error))
