@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -376,6 +377,18 @@ async def test_another_spec_is_another_handler() -> None:
 
     assert ([], [("h", "restart", ("queue",))]) == (same, changes)
     assert ((["h"], []), (["h", "h"], ["h"])) == (before, after)
+
+
+async def test_changes_of_handlers_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads the log sees when a handler came, was edited and went."""
+    rig = Rig()
+    with caplog.at_level(logging.INFO, "mcpvisor.daemon.handlers.engine"):
+        async with rig.running(spec("h")):
+            rig.apply(spec("h", queue=7))
+            rig.apply(spec("h", queue=7))
+            rig.apply()
+
+    assert ["handler h is there", "handler h is another one (queue)", "handler h is gone"] == caplog.messages
 
 
 async def test_a_handler_that_is_removed_gets_what_waits() -> None:

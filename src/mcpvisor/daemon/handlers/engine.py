@@ -121,6 +121,8 @@ class HandlerEngine:
         for name, runner in self._runners.items():
             if name not in takers and not runner.is_leaving:
                 runner.leave(LEAVE_SECONDS)
+        for change in changes:
+            _log.info("%s", change.told, extra={"handler": change.handler, "change": change.change.value})
         return changes
 
     @property
