@@ -248,11 +248,16 @@ def test_dead_letters_at_the_terminal(daemon: Hooked) -> None:
     unknown, both = daemon.mcpvisor("events", "retry", "nothing"), daemon.mcpvisor("events", "retry")
     retried = daemon.mcpvisor("events", "retry", letter["event"]["id"])
     daemon.until(lambda: letter["event"]["id"] in [event["id"] for event in daemon.told()], "the letter at the program")
+    daemon.mcpvisor("events", "drop", "--all")
+    nobody, vague = daemon.mcpvisor("events", "drop", "--handler", "hook"), daemon.mcpvisor("events", "drop", "x", "--all")
+    again = daemon.mcpvisor("events", "drop", "--all")
 
     assert (0, 1, 0) == (well.returncode, handlers.returncode, listed.returncode)
     assert re.search(rf"hook: resource_updated of notes {URIS[0]}: the program exited with code 1 .*a bad day", listed.stdout)
     assert "handler hook: 1 dead letter, see `mcpvisor events dead`" in status.stdout
     assert (1, 64) == (unknown.returncode, both.returncode)
+    assert (1, 64) == (nobody.returncode, vague.returncode)
+    assert (0, "no dead letters\n") == (again.returncode, again.stdout)
     assert (0, f"{letter['event']['id']} waits for hook again\n") == (retried.returncode, retried.stdout)
 
 

@@ -343,6 +343,30 @@ async def test_dead_letters_can_be_brought_back() -> None:
     assert ({}, 1) == (rig.disk.events, len(rig.news(HandlerGaveUp)))
 
 
+async def test_dead_letters_can_be_dropped() -> None:
+    """`drop` forgets those of some events, of a handler, or all, also on disk; what it does not mean stays."""
+    rig = Rig()
+    rig.handlers.do = {name: refuse(is_final=True) for name in ("a", "b")}
+    async with rig.running(spec("a", kept=True), spec("b", kept=True)):
+        rig.update("all/1")
+        rig.update("a/2")
+        rig.update("b/3")
+        await rig.handlers.until(lambda: len(rig.handlers.given) >= 4)
+        await anyio.sleep(1)
+        by_uri = {kept.event["data"]["uri"]: kept.event["id"] for kept in rig.ledger.dead_letters}
+        shared = rig.engine.drop([by_uri["all/1"]])
+        left = sorted(rig.disk.events)
+        of_a = rig.engine.drop(None, "a")
+        unknown = rig.engine.drop(["nothing"]), rig.engine.drop(None, "c")
+        rest = rig.engine.drop(None)
+
+    assert [(by_uri["all/1"], "a"), (by_uri["all/1"], "b")] == sorted((one["id"], one["handler"]) for one in shared)
+    assert [f"a/{by_uri['a/2']}", f"b/{by_uri['b/3']}"] == left
+    assert ([{"id": by_uri["a/2"], "handler": "a"}], ([], [])) == (of_a, unknown)
+    assert ([{"id": by_uri["b/3"], "handler": "b"}], {}) == (rest, rig.disk.events)
+    assert 4 == len(rig.handlers.given)
+
+
 async def test_a_full_queue_is_told() -> None:
     """What finds no room is a dead letter with that reason; what was accepted is not touched."""
     rig = Rig()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient
-from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, table, tell, width
 from mcpvisor.daemon.cli.using import json_object
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb, duration
@@ -40,8 +40,11 @@ def register_events(events: Parser) -> None:
     dead = add_verb(beneath, "dead", show_dead, "list events that were given up")
     dead.add_argument("-n", "--newest", type=int, default=50, metavar="N", help="how many of them (50)")
     retry = add_verb(beneath, "retry", retry_dead, "give dead letters to their handlers once more")
-    retry.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
-    retry.add_argument("--all", action="store_true", help="all of them")
+    drop = add_verb(beneath, "drop", drop_dead, "forget dead letters that nobody wants any more")
+    for verb in (retry, drop):
+        verb.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
+        verb.add_argument("--handler", metavar="NAME", help="all of one handler")
+        verb.add_argument("--all", action="store_true", help="all of them")
 
 
 def show_handlers(arguments: argparse.Namespace) -> int:
@@ -98,11 +101,7 @@ def show_dead(arguments: argparse.Namespace) -> int:
 
 def retry_dead(arguments: argparse.Namespace) -> int:
     """`events retry`: 1 where a handler of one of them is not there."""
-    if bool(arguments.ids) == arguments.all:
-        tell("name the ids of dead letters, or --all")
-        return int(Exit.USAGE)
-    body = {"all": True} if arguments.all else {"ids": arguments.ids}
-    answer = ControlClient(arguments.socket).post("/v1/handlers/dead:retry", body)
+    answer = ControlClient(arguments.socket).post("/v1/handlers/dead:retry", _which(arguments))
     if arguments.json:
         say_json(answer)
     else:
@@ -112,6 +111,28 @@ def retry_dead(arguments: argparse.Namespace) -> int:
         if not answer["retried"]:
             say("no dead letters")
     return int(Exit.DONE if all(one["handler_is_there"] for one in answer["retried"]) else Exit.NO)
+
+
+def drop_dead(arguments: argparse.Namespace) -> int:
+    """`events drop`: forgets dead letters, and says of whom."""
+    answer = ControlClient(arguments.socket).post("/v1/handlers/dead:drop", _which(arguments))
+    if arguments.json:
+        say_json(answer)
+    else:
+        for one in answer["dropped"]:
+            say(clean_line(f"{one['id']} of {one['handler']} is dropped"))
+        if not answer["dropped"]:
+            say("no dead letters")
+    return int(Exit.DONE)
+
+
+def _which(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The dead letters that are meant, as the control API takes them. Raises CliError."""
+    asked = {"ids": arguments.ids, "handler": arguments.handler, "all": arguments.all}
+    named = {key: value for key, value in asked.items() if value}
+    if len(named) != 1:
+        raise CliError(Exit.USAGE, "name the ids of dead letters, --handler NAME, or --all")
+    return named
 
 
 def _is_well(handler: Mapping[str, Any]) -> bool:

@@ -266,12 +266,20 @@ class HandlerEngine:
             for outcome, why in [found.get(way.handler, ("waiting", ""))]
         ]
 
-    def retry(self, event_ids: Sequence[str] | None) -> list[JsonObject]:
-        """Make dead letters pending again, all of them where none are named; says for each whether its handler is there."""
-        if event_ids is None:
-            keys = [kept.key for kept in self.ledger.dead_letters]
-        else:
-            keys = [key for event_id in event_ids for key in self.ledger.find_dead(event_id)]
+    def _chosen(self, event_ids: Sequence[str] | None, handler: str | None) -> list[str]:
+        """The keys of the dead letters of some events, or of a handler; of all where neither is named."""
+        if event_ids is not None:
+            return [key for event_id in event_ids for key in self.ledger.find_dead(event_id)]
+        return [kept.key for kept in self.ledger.dead_letters if handler in (None, kept.handler)]
+
+    def drop(self, event_ids: Sequence[str] | None, handler: str | None = None) -> list[JsonObject]:
+        """Drop dead letters that nobody wants any more: those of some events, of a handler, or all."""
+        found = [self.ledger.discard(key) for key in self._chosen(event_ids, handler)]
+        return [{"id": kept.event["id"], "handler": kept.handler} for kept in found if kept is not None]
+
+    def retry(self, event_ids: Sequence[str] | None, handler: str | None = None) -> list[JsonObject]:
+        """Make dead letters pending again, chosen as in `drop`; says for each whether its handler is there."""
+        keys = self._chosen(event_ids, handler)
         revived: list[JsonObject] = []
         for key in keys:
             kept = self.ledger.revived(key, time.time())

@@ -125,6 +125,12 @@ class Ledger:
         since = self._since(now, self._limits.pending_seconds)
         return [kept for kept, _ in self._pending.values() if kept.accepted_at < since]
 
+    def discard(self, key: str) -> KeptEvent | None:
+        """Drop a dead letter that nobody wants any more. None where there is none of that key."""
+        if (found := self._dead.get(key)) is not None:
+            self._forget(key)
+        return found
+
     def find_dead(self, event_id: str) -> list[str]:
         """The keys of the dead letters of an event, of which each handler may have one; also by a whole key."""
         return [kept.key for kept in self._dead if event_id in (kept.key, kept.event["id"])]
