@@ -83,7 +83,9 @@ class Worker:
         del self._tasks[number]
         if task.cancelled():  # before its first step
             self._say({"cancelled": number})
-        elif (error := task.exception()) is not None:  # one that is no Exception
+        elif isinstance(error := task.exception(), SystemExit | KeyboardInterrupt):  # the worker is at its end, which says it
+            return
+        elif error is not None:  # one that is no Exception
             traceback.print_exception(error)
             self._say({"failed": number, "why": _words(error)})
 
