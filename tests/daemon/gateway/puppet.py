@@ -159,8 +159,8 @@ class PuppetSupervisor:
     def session_ended(self, client: Principal) -> None:
         self.ended.append(client)
 
-    def notify(self, name: str, method: str, params: JsonObject) -> None:
-        self.bus.emit(ServerNotified(at=0.0, server=name, method=method, params=params))
+    def notify(self, name: str, method: str, params: JsonObject, **whose: Any) -> None:
+        self.bus.emit(ServerNotified(at=0.0, server=name, method=method, params=params, **whose))
 
 
 @dataclass
