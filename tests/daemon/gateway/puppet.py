@@ -57,6 +57,7 @@ class PuppetConnection:
         if is_tried:
             self.first_try.set()
         self.calls: list[Call] = []
+        self.other_roots: list[Principal] = []
         self.called = anyio.Event()
         self.cancelled = anyio.Event()
         self.answer: Answer = self._echo
@@ -92,6 +93,9 @@ class PuppetConnection:
         except anyio.get_cancelled_exc_class():
             self.cancelled.set()
             raise
+
+    async def roots_changed(self, *, principal: Principal) -> None:
+        self.other_roots.append(principal)
 
 
 class PuppetSupervisor:
