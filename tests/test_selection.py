@@ -51,10 +51,10 @@ def run(tmp_path: Path):
     def run(tests: str, *options: str, **environ: str) -> tuple[int, str]:
         (tmp_path / "test_these.py").write_text(tests)
         kept = {name: value for name, value in os.environ.items() if name not in ("MCPVISOR_REQUIRE_ALL", "PYTEST_ADDOPTS")}
-        alone = {"PATH": str(tmp_path / "bin"), "NODE_SERVERS": str(tmp_path / "none")}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
+        alone = {"PATH": str(tmp_path / "bin"), "NODE_SERVERS": str(tmp_path / "none"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", *options, str(tmp_path)]
         done = subprocess.run(
-            command, env={**kept, **alone, **environ}, cwd=tmp_path, capture_output=True, text=True, timeout=60
+            command, env={**kept, **alone, **environ}, cwd=tmp_path, capture_output=True, text=True, timeout=120
         )
         return done.returncode, done.stdout + done.stderr
 

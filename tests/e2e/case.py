@@ -30,14 +30,14 @@ class Case:
     name: str
     field_log: Path
 
-    async def reach(self, *states: State, seconds: float = 10) -> ServerStatus:
+    async def reach(self, *states: State, seconds: float = 30) -> ServerStatus:
         """Its status once it is in one of these states."""
         with anyio.fail_after(seconds):
             return await self.supervisor.wait_until(self.name, lambda status: status.state in states)
 
     async def gone(self) -> ServerStatus:
         """Its status once it has no process."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             return await self.supervisor.wait_until(self.name, lambda status: status.pid is None)
 
     async def request(self, method: str, params: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Case:
         """How many times the puppet was sent that method."""
         return sum(note["method"] == method for note in self.noted("in"))
 
-    async def until(self, is_so: Callable[[], bool], seconds: float = 10) -> None:
+    async def until(self, is_so: Callable[[], bool], seconds: float = 30) -> None:
         """Return once it is so; for what a puppet notes there is no event to wait for."""
         with anyio.fail_after(seconds):
             while not is_so():

@@ -20,9 +20,9 @@ from mcpvisor.supervisor.process.sweep import find_marked
 
 T = TypeVar("T")
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 END_SECONDS = 20.0
-SWEEP_SECONDS = 2.0
+SWEEP_SECONDS = 10.0
 """How long the guardian of a daemon that was killed may take."""
 
 
@@ -151,7 +151,7 @@ class RunningDaemon:
         answer: dict[str, Any] = self.control.post(server_path(server, f":{order}"))
         return answer
 
-    def until(self, look: Callable[[], T], what: str, seconds: float = 15.0) -> T:
+    def until(self, look: Callable[[], T], what: str, seconds: float = 30.0) -> T:
         """The first true value of `look`; fails with what was waited for, and the whole status, when the time is over."""
         deadline = time.monotonic() + seconds
         while True:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
 from pathlib import Path
@@ -24,6 +25,7 @@ from mcpvisor.daemon.cli.client import server_path
 MIB = 1024 * 1024
 MAX_HELD = 0.25
 MAX_GROWTH = 256 * MIB
+CALM_CALLS = 150
 FLOOR = 0.05
 """Calls that take no longer than this are quick whatever they took before: what a busy machine does to a calm daemon."""
 
@@ -211,7 +213,7 @@ class Gauges:
         self.held = 0.0
         """The longest time in seconds for which the loop did not answer, without the time it waited for a CPU."""
         self.lag = 0.0
-        """The largest lag on the metrics page."""
+        """The largest lag on the metrics page, without the time it waited for a CPU meanwhile."""
         self.failure: BaseException | None = None
 
     @property
@@ -244,10 +246,15 @@ class Gauges:
             self.failure = error
 
     def _watch_memory(self) -> None:
+        past = deque([(time.monotonic(), self._daemon.queued_for_a_cpu())], 1000)
         try:
             while not self._stop.wait(0.02):
                 self.most = max(self.most, self._daemon.resident())
-                self.lag = max(self.lag, self._daemon.loop_lag())
+                lag = self._daemon.loop_lag()
+                now, queued = time.monotonic(), self._daemon.queued_for_a_cpu()
+                before = next((then for at, then in reversed(past) if at <= now - lag), past[0][1])
+                self.lag = max(self.lag, lag - (queued - before))
+                past.append((now, queued))
         except BaseException as error:
             self.failure = error
 
@@ -296,6 +303,15 @@ class Neighbour:
         took = sorted(self._took[phase])
         assert len(took) >= 50, f"only {len(took)} calls"
         return took[int(len(took) * 0.99)]
+
+    def keeps_its_pace(self, phase: str) -> bool:
+        """Whether its calls of a phase were quick, or no slower than twice what they take in a calm that is measured then."""
+        if self.p99(phase) < FLOOR:
+            return True
+        with self.phase("calm", least=CALM_CALLS):
+            pass
+        print(f"99 of 100 calls took less than {self.p99(phase):.3f} s, and {self.p99('calm'):.3f} s in a calm")
+        return self.p99(phase) < 2 * self.p99("calm")
 
     def slowest(self, phase: str) -> float:
         """Seconds within which every call of a phase was answered."""

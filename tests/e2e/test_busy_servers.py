@@ -52,7 +52,7 @@ class Limited:
 async def supervised(server: Limited, **keys: Any) -> AsyncIterator[Supervisor]:
     async with raw_server(mcp(server.answer)) as url, Supervisor(guarded=False) as supervisor:
         await supervisor.apply([spec_of(url, **keys)])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await supervisor.wait_until("http", lambda status: status.state is State.READY)
         yield supervisor
 
@@ -83,7 +83,7 @@ async def test_a_short_wait_is_waited_out(form: str, least: float) -> None:
 
     assert {"content": []} == got
     assert 2 == len(server.calls)
-    assert least <= server.calls[1] - server.calls[0] < least + 2.5
+    assert least <= server.calls[1] - server.calls[0] < least + 5
 
 
 async def test_a_limit_that_goes_on_is_asked_ever_more_slowly() -> None:
@@ -96,6 +96,7 @@ async def test_a_limit_that_goes_on_is_asked_ever_more_slowly() -> None:
     assert [True, True, True] == [gap >= least for gap, least in zip(gaps, (0.5, 1.0, 2.0), strict=True)]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("retry_after", "told"),
     [("3600", 3600.0), ("99999999999", 86_400.0), ("soon", None), ("-5", None), (None, None), ("1e3", None), ("5, 7", None)],
@@ -147,7 +148,7 @@ async def test_a_handshake_that_meets_a_limit_parks_the_server(form: str, second
 
     async with raw_server(serve) as url, Supervisor(guarded=False) as supervisor:
         await supervisor.apply([spec_of(url)])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             parked = await supervisor.wait_until("http", lambda status: status.state is State.BACKOFF)
         failures = [await failure_of(call(supervisor)) for _ in range(5)]
 

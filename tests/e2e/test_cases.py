@@ -77,7 +77,7 @@ class TestSplitLines:
         with puppet.supervisor.bus.subscribe() as events:
             answer = await puppet.call(text="Übung ☃")
             notified: list[ServerNotified] = []
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while len(notified) < 2:
                     event = await anext(events)
                     notified += [event] if isinstance(event, ServerNotified) else []
@@ -173,7 +173,7 @@ class TestEarlyTraffic:
             puppet = await case("stdio_early_traffic")
             await puppet.reach(State.READY)
             notified: list[ServerNotified] = []
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while not notified:
                     event = await anext(events)
                     notified += [event] if isinstance(event, ServerNotified) else []

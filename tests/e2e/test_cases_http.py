@@ -98,7 +98,7 @@ class TestRedirects:
         await case.supervisor.apply([replace(spec, target=target), led])
         await case.reach(State.READY)
         answer = await case.call(text="up")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             led_away = await case.supervisor.wait_until("led", lambda status: status.state is State.FAILED)
 
         assert "up" == answer

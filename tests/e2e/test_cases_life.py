@@ -59,7 +59,7 @@ class TestExits:
         began = time.monotonic()
         failure = await puppet.failure()
 
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 15.0
         assert failure.outcome in (Outcome.MAYBE_EXECUTED, Outcome.NOT_SENT)
 
     async def test_one_that_dies_twice_comes_up_by_itself(self, case):
@@ -151,7 +151,7 @@ class TestStubbornTree:
 
         assert [True, True] == alive_before
         assert status.pid == tree[0]
-        assert took < 3.0
+        assert took < 10.0
         # The launcher leaves at the first signal, and what it leaves behind is killed: the worker may note no signal at all.
         ladder = sorted(puppet.noted("stdin-eof") + puppet.noted("worker-ignored-signal"), key=lambda note: note["time"])
         assert "stdin-eof" == ladder[0]["event"]
@@ -164,14 +164,14 @@ class TestStubbornTree:
         puppet = await case("stdio_stubborn_tree", "30")
         await puppet.reach(State.READY)
         tree = [puppet.noted("launcher")[0]["pid"], puppet.noted("worker")[0]["pid"]]
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await supervisor.close()
 
         assert [False, False] == [is_alive(pid) for pid in tree]
 
 
 class TestEraProbe:
-    @pytest.mark.parametrize(("mode", "starts", "seconds"), [("exit", 2, 2.0), ("silent", 1, 4.0), ("confused", 1, 2.0)])
+    @pytest.mark.parametrize(("mode", "starts", "seconds"), [("exit", 2, 10.0), ("silent", 1, 12.0), ("confused", 1, 10.0)])
     async def test_one_that_cannot_stand_the_probe_is_connected_soon(self, case, quick, mode, starts, seconds):
         """It is ready by `initialize` in little time, in a fresh process where the first one died, and no crash is counted."""
         no_end_allowed = replace(quick, intensity=Intensity(ends=0, within=60.0))
@@ -188,7 +188,7 @@ class TestEraProbe:
         await puppet.reach(State.READY)
         generation, asked = puppet.status.generation, puppet.asked("server/discover")
         await puppet.supervisor.order("puppet", Order.RESTART, who="test")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await puppet.supervisor.wait_until(
                 "puppet", lambda status: status.generation > generation and status.state is State.READY
             )

@@ -25,7 +25,7 @@ import pytest
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 from tests.e2e.running import RunningDaemon, entry, puppet
 
-pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+pytestmark = pytest.mark.anyio
 
 HTTP, STDIO = 180, 20
 CLIENTS = 50
@@ -218,6 +218,7 @@ async def first_list(address: str) -> tuple[list[dict[str, Any]], float]:
         return answer.json()["result"]["tools"], time.time()
 
 
+@pytest.mark.alone
 async def test_a_kill_under_a_hundred_clients(
     counting: Callable[[], Counting],
     daemon: Callable[..., RunningDaemon],

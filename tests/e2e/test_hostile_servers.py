@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.running import entry, puppet
-from tests.e2e.siege import FLOOR, MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, Neighbour, besieged
+from tests.e2e.siege import MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, Neighbour, besieged
 
 pytestmark = pytest.mark.alone
 
@@ -69,12 +69,11 @@ class Attack:
         generation = daemon.server(self.server)["generation"]
         before = daemon.refused("server")
         with Neighbour(daemon) as neighbour:
-            with neighbour.phase("calm", least=CALLS):
-                pass
             with Gauges(daemon) as gauges, neighbour.phase("attack", least=CALLS_OF_LISTS if way == "list" else CALLS):
                 kept = self._beside(weapon, way, arguments)
                 if weapon not in FLOODS:
                     daemon.until(lambda: daemon.refused("server") != before, "a refusal")
+            kept_its_pace = neighbour.keeps_its_pace("attack")
         daemon.until(lambda: self._is_peace() and daemon.refused("server") != before, "peace and a refusal")
         refusals = {reason: count - before.get(reason, 0) for reason, count in daemon.refused("server").items()}
 
@@ -84,7 +83,7 @@ class Attack:
         assert gauges.held < MAX_HELD
         assert gauges.lag < MAX_HELD
         assert gauges.growth < MAX_GROWTH
-        assert neighbour.p99("attack") < max(FLOOR, 2 * neighbour.p99("calm"))
+        assert kept_its_pace
         return {reason: count for reason, count in refusals.items() if count}
 
     def _is_peace(self) -> bool:
@@ -160,10 +159,10 @@ def test_endless_lists(daemon: Besieged, server: str, weapon: str):
 
 @pytest.mark.parametrize(
     ("server", "way", "thousands"),
-    [("stdio", "answer", 1000), ("stdio", "unasked", 50), ("http", "answer", 100), ("http", "unasked", 50)],
+    [("stdio", "answer", 200), ("stdio", "unasked", 50), ("http", "answer", 100), ("http", "unasked", 50)],
 )
 def test_floods_of_notifications(daemon: Besieged, server: str, way: str, thousands: int):
-    """Up to a million notifications are dropped above the rate, told of once a second, and the answer behind them comes."""
+    """Up to 200,000 notifications are dropped above the rate, told of once a second, and the answer behind them comes."""
     attack = Attack(daemon, server)
     refusals = attack.run("notifications", way, count=thousands)
 

@@ -18,7 +18,7 @@ from mcpvisor.supervisor.spec import RestartPolicy, ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
 
-pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+pytestmark = pytest.mark.anyio
 ME = Principal("test")
 
 
@@ -52,6 +52,7 @@ def zombies() -> list[int]:
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("flags", "within"), [((), 0.1), (("--hold",), 0.3)])
 async def test_calls_in_flight_fail_at_once(
     supervisor: Supervisor, servers: Path, flags: tuple[str, ...], within: float
@@ -79,6 +80,7 @@ async def test_calls_in_flight_fail_at_once(
     assert max(at - killed_at for _, at in failures) < within
 
 
+@pytest.mark.alone
 async def test_the_next_call_succeeds_within_a_second(supervisor: Supervisor, servers: Path) -> None:
     """A caller who comes right after the kill waits for the new process and gets its answer."""
     with anyio.fail_after(20):

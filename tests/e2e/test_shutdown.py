@@ -19,8 +19,6 @@ from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.looking import status_lines
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 
-pytestmark = pytest.mark.alone
-
 SECOND = 1.0
 
 
@@ -49,6 +47,7 @@ def config(servers: Path, log: Path) -> str:
     )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left(daemon: Callable[..., RunningDaemon], servers: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Launcher trees, children that ignore SIGTERM and children in sessions of their own included."""
@@ -94,7 +93,7 @@ def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
         assert answer["result"]["content"] == [{"type": "text", "text": "slept"}]
     else:
         assert answer["error"]["code"] == -32000
-        assert took < 4.0
+        assert took < 6.5
 
 
 @pytest.mark.parametrize("hurried", [False, True])

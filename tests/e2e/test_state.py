@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.running import RunningDaemon, entry, puppet
-from tests.e2e.siege import Besieged, Client, besieged
+from tests.e2e.siege import Besieged, Client, Stopwatch, besieged
 
 SERVERS = Path(__file__).parents[1] / "servers"
 QUIET = puppet("quiet", SERVERS / "lite.py")
@@ -83,10 +84,11 @@ def test_the_last_known_catalog_is_served_at_once(tmp_path):
         running.until(lambda: rows(running, "SELECT name FROM servers WHERE offer IS NOT NULL"), "the catalog on disk")
         flag.touch()
         again(running, signal.SIGKILL)
-        began = time.monotonic()
+        watch = Stopwatch(running.pid, threading.get_native_id())
+        watch.start()
         client = Client(running).open()
         listed = client.request("tools/list")["result"]["tools"]
-        took = time.monotonic() - began
+        took = watch.seconds()
         client.close()
         state, stale = running.server("slow")["state"], running.server("slow")["stale"]
         flag.unlink()
@@ -250,9 +252,10 @@ def test_a_disk_that_hangs_stops_nothing(tmp_path):
         running.until(lambda: not running.status()["state_store"]["up"], "the hanging write to be noticed")
         running.until(lambda: running.server("quiet")["state"] == "ready", "the server")
         reason, metric = running.status()["state_store"]["reason"], up(running)
-        began = time.monotonic()
+        watch = Stopwatch(running.pid, running.server("quiet")["pid"], threading.get_native_id())
+        watch.start()
         running.call("quiet", "echo", text="still here")
-        called = time.monotonic() - began
+        called = watch.seconds()
         began = time.monotonic()
         assert 0 == running.end()
         ended = time.monotonic() - began
@@ -260,7 +263,7 @@ def test_a_disk_that_hangs_stops_nothing(tmp_path):
     assert "a write has taken over 5 s" in reason
     assert ["0.0"] == metric
     assert called < 1
-    assert ended < 8
+    assert ended < 15
 
 
 def test_a_damaged_file_does_not_hinder_the_start(daemon):

@@ -373,6 +373,8 @@ def test_an_id_in_use_and_a_flood_are_refused(served, shim):
     for number in [*range(256), 0, 999]:
         client.send(id=number, method="tools/call", params={"name": "moody__sleep", "arguments": {"seconds": 30}})
     causes = {client.answer(number)["error"]["data"]["mcpvisor"]["cause"] for number in (0, 999)}
+    client.process.send_signal(signal.SIGTERM)  # which ends the session, and with it the calls: others want their places
+    client.wait()
 
     assert {"id_in_use", "too_many"} == causes
 

@@ -65,7 +65,7 @@ async def agreed(server: Stubborn, **keys: Any) -> ServerStatus:
     spec = {"restart": RestartPolicy(delay=30.0), **keys}
     async with raw_server(server.serve) as url, Supervisor(guarded=False) as supervisor:
         await supervisor.apply([ServerSpec(name="http", target=HttpTarget(url=url), **spec)])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             status = await supervisor.wait_until("http", lambda status: status.state in (State.READY, State.FAILED))
             if status.state is State.READY:
                 await supervisor.connection("http").request("ping", principal=Principal("test"))

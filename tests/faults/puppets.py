@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -45,9 +46,10 @@ class Puppet:
 
     @property
     def host(self) -> str:
-        # Not where connections go out from: a port that is free while its server is away stays free.
+        # Not where connections go out from, nor where the servers of another run are: a port that is free while its server
+        # is away stays free.
         number = int(self.name.rpartition("-")[2])
-        return f"127.0.{2 + (self.server.era == 'modern')}.{1 + number}"
+        return f"127.{1 + os.getpid() % 250}.{2 + (self.server.era == 'modern')}.{1 + number}"
 
     def spec(self, pace: Pace, **keys: Any) -> ServerSpec:
         """Its entry; the address of an HTTP puppet is known once it was launched."""

@@ -23,6 +23,7 @@ NEIGHBOURS = 40
 LIMIT = 1.0
 
 
+@pytest.mark.alone
 async def test_a_crash_loop_costs_its_neighbours_nothing(servers: Path, tmp_path: Path) -> None:
     """A server that ends right after each handshake is in `crash_loop`, and stays tried.
 

@@ -107,6 +107,7 @@ def test_a_head_without_end_is_refused(server):
         assert connection.recv(100).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.alone
 def test_stop_ends_everything_within_a_second(scene):
     """Open scrapes do not hold up the end, and the port is free again."""
     server = MetricsServer(scene.registry, ["127.0.0.1:0"])
@@ -152,6 +153,7 @@ async def test_a_stuck_loop_can_be_scraped(scene, server):
     assert lag >= 0.3
 
 
+@pytest.mark.alone
 @pytest.mark.anyio
 async def test_a_scrape_costs_the_loop_no_more_than_50_ms(scene, server):
     """While 200 servers are scraped the loop's wake-ups come less than 50 ms late, but for one in fifty."""

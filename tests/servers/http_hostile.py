@@ -11,7 +11,7 @@ they should be, so that what is tested is one bad answer within a good session.
   cut           chunked, and cut in the middle                   chunk-ext     a chunk extension without end
   nan, surrogate, latin1   a result that is no JSON              big           a body of 64 MiB
   both          Content-Length and Transfer-Encoding             garbage       no HTTP at all
-  flood         a million notifications, then the answer         br            a coding that was not asked for
+  flood         200,000 notifications, then the answer         br            a coding that was not asked for
 """
 
 import argparse
@@ -117,7 +117,7 @@ def attack(conn, mode, ident):
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         block = chunk(b"data: " + json.dumps(note).encode() + b"\n\n") * 1000
         conn.sendall(b"HTTP/1.1 200 OK\r\n" + SSE + b"\r\n")
-        for _ in range(1000):
+        for _ in range(200):
             conn.sendall(block)
         conn.sendall(chunk(b"data: " + body + b"\n\n") + chunk(b""))
         return True

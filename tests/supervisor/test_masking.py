@@ -57,10 +57,10 @@ def test_learning():
 def test_the_cost_grows_with_the_length_only(piece: str):
     """A server may fill a text with cuts and with begins of secrets; four million characters take less than a second."""
     text = piece * (4_000_000 // len(piece))
-    began = time.perf_counter()
+    began = time.thread_time()
     MASK.text(text)
 
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_the_cuts_near_the_end_are_looked_at():

@@ -15,8 +15,8 @@ from typing import Self
 from tests.conftest import cgroup_mount
 
 BOOT = Path(__file__).parent / "boot"
-BOOT_SECONDS = 20.0
-COMMAND_SECONDS = 30.0
+BOOT_SECONDS = 60.0
+COMMAND_SECONDS = 90.0
 
 _NAMESPACES = ("--mount", "--pid", "--cgroup", "--net", "--uts", "--ipc")
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}

@@ -109,12 +109,12 @@ class Service:
         script = "import sys, urllib.request; sys.stdout.buffer.write(urllib.request.urlopen(sys.argv[1]).read())"
         return self.machine.run("/usr/bin/python3", "-c", script, "http://127.0.0.1:9433/metrics")
 
-    def until_ready(self, seconds: int = 20) -> None:
+    def until_ready(self, seconds: int = 60) -> None:
         """Return once every server is as it is wanted."""
         status = self.control.get("/v1/status", {"wait": seconds}, timeout=seconds + 5)
         assert status["healthy"], json.dumps(status["servers"], indent=1)
 
-    def until(self, look: Callable[[], T], what: str, seconds: float = 10.0) -> T:
+    def until(self, look: Callable[[], T], what: str, seconds: float = 30.0) -> T:
         """The first true value of `look`; an error within it is no value. Fails with what was waited for."""
         deadline = time.monotonic() + seconds
         while True:

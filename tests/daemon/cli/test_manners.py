@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -111,24 +112,30 @@ def test_a_reader_that_leaves_is_no_error(command, environ, verb):
     assert (141, b"") == (done.returncode, done.stderr)
 
 
-def test_an_interrupt_is_quiet(command, environ):
-    """Ctrl-C ends a following verb with 130, without a word."""
-    arguments = [command, "events", "-f"]
+@contextmanager
+def following(arguments, environ):
+    """A verb that runs until it is interrupted; it is gone afterwards in any case."""
     # A shell that runs the tests in its background has SIGINT ignored, and what is ignored is inherited.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(signal.SIGINT, before)
     with process:
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
         try:
-            _, err = process.communicate(timeout=10)
+            yield process
         finally:
             process.kill()
 
-    assert (130, b"") == (process.returncode, err)
+
+def test_an_interrupt_is_quiet(command, environ):
+    """Ctrl-C ends a following verb with 130, without a word."""
+    with following([command, "events", "-f"], environ) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+
+    assert (130, "") == (process.returncode, err)
 
 
 def test_followed_events_come_as_they_happen(start, command, environ):
@@ -136,7 +143,7 @@ def test_followed_events_come_as_they_happen(start, command, environ):
     daemon = start()
     arguments = [command, "--socket", str(daemon.path), "events", "-f", "-n", "0", "--json", "--server", "good"]
     with subprocess.Popen(arguments, env=environ, stdout=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         os.set_blocking(process.stdout.fileno(), False)
         line = ""
         while not line and time.monotonic() < deadline:  # until the follower is there, what happens is not its business
@@ -149,14 +156,14 @@ def test_followed_events_come_as_they_happen(start, command, environ):
 
 def test_watch_shows_it_again_and_again(command, environ):
     """`status --watch` shows the state again and again until it is interrupted."""
-    with subprocess.Popen([command, "status", "--watch"], env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with following([command, "status", "--watch"], environ) as process:
         seen = 0
         for line in process.stdout:
             seen += line == "1/3 ready\n"
             if seen == 2:
                 break
         process.send_signal(signal.SIGINT)
-        process.wait(10)
+        process.wait(20)
 
     assert (130, 2) == (process.returncode, seen)
 
@@ -164,11 +171,10 @@ def test_watch_shows_it_again_and_again(command, environ):
 @pytest.mark.parametrize(("arguments", "expected"), [(["good"], "good says 2\n"), ([], "")], ids=["one server", "all servers"])
 def test_followed_logs_go_on(command, environ, arguments, expected):
     """`logs -f` begins with the past of a server, and goes on until it is interrupted."""
-    following = [command, "logs", "-f", "-n", "1", *arguments]
-    with subprocess.Popen(following, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with following([command, "logs", "-f", "-n", "1", *arguments], environ) as process:
         line = process.stdout.readline() if expected else ""
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=20)
 
     assert line.endswith(expected)
     assert "" == err

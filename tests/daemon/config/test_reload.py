@@ -160,7 +160,7 @@ async def test_a_read_that_hangs_is_given_up(etc: Path, environ: dict[str, str],
         return held(**more)  # type: ignore[arg-type]  # passed on as they are
 
     reloader._load = hang  # type: ignore[assignment]  # stands for a system call that does not return
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         report = await reloader.reload("watch", goal.apply)
     reloader._load = held
     reloader._read_within = 5.0

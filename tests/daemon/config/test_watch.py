@@ -36,7 +36,7 @@ class Seen:
 
     async def until(self, calls: int) -> None:
         """Waits for that many calls, five seconds at most."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while self.calls < calls:
                 await self._called.wait()
 

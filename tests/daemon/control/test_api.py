@@ -67,7 +67,7 @@ async def test_status_waits_until_all_is_well(api):
 
         answer = []
         tasks.start_soon(ask)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not api.supervisor.bus._queued:
                 await anyio.lowlevel.checkpoint()
         assert [] == answer
@@ -83,7 +83,7 @@ async def test_status_answers_when_the_wait_is_over(api):
         status = (await client.get("/v1/status?wait=1")).json()
 
     assert not status["healthy"]
-    assert 0.9 < time.monotonic() - started < 4
+    assert 0.9 < time.monotonic() - started < 10
 
 
 async def test_a_flood_on_stderr_is_counted(api):
@@ -255,11 +255,11 @@ async def test_a_caller_that_leaves_withdraws_its_call(api, accept):
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while not api.supervisor.doors["good"].asked:
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await api.supervisor.doors["good"].cancelled.wait()
 
 
@@ -405,13 +405,14 @@ async def test_events_are_followed_by_server_and_kind(api):
     assert {"server_state_changed"} == {value["kind"] for value in known}
 
 
+@pytest.mark.alone
 async def test_streams_end_with_the_daemon(api):
     """Leaving the server ends every stream and takes the socket away, in less than its grace."""
     async with api.client() as client:
         async with api.served():
             response = await client.send(client.build_request("GET", "/v1/events?backlog=1"), stream=True)
             started = time.monotonic()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert b"" == await response.aread()
 
     assert time.monotonic() - started < 1.5

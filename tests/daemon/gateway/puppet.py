@@ -221,7 +221,7 @@ def gateway(
     )
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until a condition holds, looking again every few milliseconds, for at most `seconds`."""
     with anyio.fail_after(seconds):
         while not condition():

@@ -212,10 +212,10 @@ async def test_cancellation(supervisor: PuppetSupervisor, tmp_path: Path, era: s
     ):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "a__slow")
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.called.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await door.cancelled.wait()
         result = await client.call_tool("b__echo")
 
@@ -311,7 +311,7 @@ async def test_list_changed_modern(supervisor: PuppetSupervisor, tmp_path: Path)
         await client.list_tools()
         async with client.listen(tools_list_changed=True) as events:
             supervisor.change("a", "tools", tool("new"))
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 event = await anext(aiter(events))
 
     assert type(event).__name__ == "ToolsListChanged"
@@ -350,7 +350,7 @@ async def test_the_first_list_waits(tmp_path: Path, era: str):
     hung = PuppetConnection("hung", is_tried=False)
     supervisor = PuppetSupervisor(late, hung)
     async with (
-        gateway(supervisor, tmp_path, first_list_wait=1.0) as served,
+        gateway(supervisor, tmp_path, first_list_wait=2.0) as served,
         Client(f"{served.addresses[0]}/mcp", mode=era) as client,
     ):
         async with anyio.create_task_group() as tasks:
@@ -369,8 +369,8 @@ async def test_the_first_list_waits(tmp_path: Path, era: str):
         waited_again = anyio.current_time() - again
 
     assert [one.name for one in listed.tools] == ["late__x"]
-    assert 0.9 < waited < 3
-    assert waited_again < 0.5
+    assert 1.9 < waited < 8
+    assert waited_again < 1.5
 
 
 @both_eras

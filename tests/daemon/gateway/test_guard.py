@@ -126,7 +126,7 @@ async def test_hostile_bodies(supervisor: PuppetSupervisor, tmp_path: Path, name
     counted = Counted()
     async with gateway(supervisor, tmp_path, observer=counted) as served, Wire(served.addresses[0]) as client:
         await client.open()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             answer = await client.post(body)
             after = await client.post(call("a__echo"))
 
@@ -197,14 +197,14 @@ async def test_slow_requests(supervisor: PuppetSupervisor, tmp_path: Path, data:
         took = anyio.current_time() - began
 
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert took < 3
+    assert took < 8
     assert counted.refusals == [("client", "slow")]
 
 
 async def _silence(address: str) -> bytes:
     host, _, port = address.removeprefix("http://").rpartition(":")
     async with await anyio.connect_tcp(host, int(port)) as stream:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             return await stream.receive()
 
 
@@ -410,7 +410,7 @@ async def test_answers_that_nobody_reads(supervisor: PuppetSupervisor, tmp_path:
 async def _drain(stream: anyio.abc.ByteReceiveStream) -> int:
     """How many bytes still come before the connection is at its end."""
     received = 0
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         try:
             while True:
                 received += len(await stream.receive())
@@ -443,7 +443,7 @@ async def test_other_protocols_are_ignored(supervisor: PuppetSupervisor, tmp_pat
         host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
         received = b""
         async with await anyio.connect_tcp(host, int(port)) as stream:
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 for start in range(0, len(data), size):
                     await stream.send(data[start : start + size])
                     await anyio.lowlevel.checkpoint()
@@ -492,7 +492,7 @@ async def test_a_stranger_is_not_waited_for(supervisor: PuppetSupervisor, tmp_pa
         host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
         async with await anyio.connect_tcp(host, int(port)) as idle, Wire(served.addresses[0]) as client:
             probe = await client.http.get("/livez")
-            with anyio.fail_after(5), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            with anyio.fail_after(20), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
                 await idle.receive()
 
     assert refused.startswith(b"HTTP/1.1 401 ")

@@ -94,7 +94,7 @@ async def way(
 
 async def asked(client: Heard, condition: Callable[[list[str]], bool]) -> list[str]:
     """The levels that the server was asked for, once they are as they should be."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not condition(levels := (await client.state())["asked"]):
             await anyio.sleep(0.02)
     return levels

@@ -31,7 +31,7 @@ async def test_an_outbox_of_a_silent_client(monkeypatch: pytest.MonkeyPatch):
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(box.deliver, push, anyio.lowlevel.checkpoint)
         is_open.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(sent) < 101:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
@@ -52,7 +52,7 @@ async def test_large_messages_that_wait():
     box.log("log", {"n": 10, "data": "x" * 300_000})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(box.deliver, push, anyio.lowlevel.checkpoint)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(sent) < 5:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()

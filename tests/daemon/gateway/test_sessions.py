@@ -94,7 +94,7 @@ async def test_anothers_cancellation(supervisor: PuppetSupervisor, tmp_path: Pat
                 assert not door.cancelled.is_set()
                 mine = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
                 await victim.post(mine)
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     await door.cancelled.wait()
 
 
@@ -142,7 +142,7 @@ async def test_delete(supervisor: PuppetSupervisor, tmp_path: Path):
             tasks.start_soon(ask)
             await until(door.called.is_set)
             deleted = await client.delete()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await door.cancelled.wait()
         after = await client.post(call("a__echo"))
         await until(lambda: served.sessions == 0)
@@ -300,7 +300,7 @@ class Wire_of:  # noqa: N801 # reads as a function
         self._left.set()
 
     async def __aexit__(self, *details: object) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await self._closed.wait()
         await self._client.__aexit__()
         await self._tasks.__aexit__(*details)
@@ -312,7 +312,7 @@ async def test_closing_does_not_wait_for_ever(supervisor: PuppetSupervisor, tmp_
     door.answer = hang
     limits = GatewayLimits(grace_seconds=0.3)
     async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
 
                 async def leave_when_called() -> None:
@@ -336,7 +336,7 @@ async def test_the_last_event_of_a_request_that_is_cut(
     limits = GatewayLimits(grace_seconds=0)
     async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):
         body, headers = call("a__echo"), {"mcp-session-id": client.session or ""}
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with (
                 client.http.stream("POST", "/mcp", json=body, headers=headers) as answer,
                 anyio.create_task_group() as tasks,
@@ -358,7 +358,7 @@ async def test_a_modern_request_that_is_cut(supervisor: PuppetSupervisor, tmp_pa
     answers: list[Any] = []
     limits = GatewayLimits(grace_seconds=0)
     async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
 
                 async def ask(message: dict[str, Any]) -> None:
@@ -386,7 +386,7 @@ async def test_a_cancelled_gateway(supervisor: PuppetSupervisor, tmp_path: Path)
                 await anyio.sleep_forever()
 
         tasks.start_soon(serve)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await started.wait()
         async with Wire(served.addresses[0]) as client:
             await client.open()

@@ -147,7 +147,7 @@ async def test_a_write_that_hangs(opened, tmp_path):
         with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             began = anyio.current_time()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await store.keep_token("k", KeptToken(value=Secret("newer"), expires_at=None))
             waited = anyio.current_time() - began
             reason = store.health.reason
@@ -181,7 +181,7 @@ async def test_the_end_does_not_wait_for_a_write_that_hangs(opened, tmp_path):
             other.execute("ROLLBACK")
     await anyio.to_thread.run_sync(_until_no_thread)
 
-    assert 1.9 < took < 3
+    assert 1.9 < took < 8
     assert [("uid:0",)] == query(tmp_path / "state.db", "SELECT who FROM orders")
 
 
@@ -211,7 +211,7 @@ async def test_a_lock_at_the_start_holds_the_start_up_for_seconds_only(opened, t
         after = (store.standing_order("files"), store.standing_order("docs"), store.token("k"))
         assert await store.flush()
 
-    assert 4.5 < took < 7
+    assert 4.5 < took < 15
     assert (False, None) == before
     assert (ORDER, None, TOKEN) == after
     assert [("files",)] == query(tmp_path / "state.db", "SELECT server FROM orders")

@@ -58,7 +58,7 @@ def fetcher(own: str = LOCAL) -> Fetcher:
 
 async def missing(awaitable: Any) -> CredentialsMissing:
     with pytest.raises(CredentialsMissing) as caught:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await awaitable
     return caught.value
 
@@ -193,7 +193,7 @@ async def found(pages: dict[str, bytes], **options: Any) -> Any:
         for path, page in pages.items():
             body = page.replace(b"ORIGIN", origin.encode())
             held.pages[path] = reply(body) if body[:1] == b"{" else body
-        with anyio.fail_after(5), suppress_missing() as failure:
+        with anyio.fail_after(20), suppress_missing() as failure:
             if options.get("issuer"):
                 return await of_issuer(fetcher(url), origin + options["issuer"])
             return await discover(fetcher(url), parse_address(url), {})

@@ -160,7 +160,7 @@ def ended(process) -> ProcessExit | None:
 
 
 def eventually(is_so) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.005)

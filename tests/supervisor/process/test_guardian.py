@@ -98,7 +98,7 @@ def test_daemon_that_ends_in_good_order_takes_the_guardian_along(servers, instan
 
 async def test_guardian_holds_nothing_of_the_daemon(instance):
     """The guardian has its pipe and /dev/null, a session of its own, an empty environment, and less than 12 MB."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         read, write = os.pipe()
         os.set_inheritable(read, True)
         async with Guardian(instance) as guardian:
@@ -125,7 +125,7 @@ def _status(proc: Path) -> dict[str, str]:
 async def test_guardian_that_dies_is_started_again(instance, monkeypatch):
     """A killed guardian is told of, and replaced by another that does the same."""
     monkeypatch.setattr("mcpvisor.supervisor.process.guardian._FIRST_DELAY", 0.01)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         lost = anyio.Event()
         async with Guardian(instance, lost=lost.set) as guardian:
             first = guardian.pid
@@ -141,7 +141,7 @@ async def test_guardian_that_dies_is_started_again(instance, monkeypatch):
 
 async def test_error_of_the_body_leaves_the_guardian_as_it_was(instance):
     """An error within the context comes out as itself, not in a group."""
-    with pytest.raises(KeyError), anyio.fail_after(5):
+    with pytest.raises(KeyError), anyio.fail_after(20):
         async with Guardian(instance):
             raise KeyError
 

@@ -150,7 +150,7 @@ def test_exit_is_told_in_words():
 @pytest.mark.anyio
 async def test_number_stays_taken_until_reaped():
     """An ended process remains a zombie until it is reaped, so that its number cannot be a stranger's when it is signalled."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         process = launch(StdioLaunch(command="true"), ENVIRONMENT)
         known = await process.wait()
         os.kill(process.pid, 0)
@@ -165,7 +165,7 @@ async def test_number_stays_taken_until_reaped():
 async def test_several_may_wait_for_one_exit():
     """Each of several waiters learns of the exit."""
     exits = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         process = launch(StdioLaunch(command="cat"), ENVIRONMENT)
 
         async def wait() -> None:
@@ -184,7 +184,7 @@ async def test_several_may_wait_for_one_exit():
 @pytest.mark.anyio
 async def test_stolen_exit_status_is_an_end_all_the_same():
     """Where another part of the program has reaped the process, its end is known, and nothing is sent to its number."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         process = launch(StdioLaunch(command="true"), ENVIRONMENT)
         os.waitpid(process.pid, 0)
         known = await process.wait()

@@ -98,7 +98,7 @@ def done(ident: int) -> bytes:
 
 
 async def failure_of(call: Any) -> RequestFailed:
-    with anyio.fail_after(5), pytest.raises(RequestFailed) as failed:
+    with anyio.fail_after(20), pytest.raises(RequestFailed) as failed:
         await call
     return failed.value
 
@@ -208,7 +208,7 @@ async def test_a_stream_that_is_recycled_for_ever_holds_nobody_beyond_his_time()
             await wire.request("tools/call", CALL)
 
         assert (True, 0) == (scope.cancelled_caught, wire.in_flight)
-        assert 1.2 < anyio.current_time() - began < 3
+        assert 1.2 < anyio.current_time() - began < 8
         assert ["e1", "e2"] == mill.asked[:2]
 
 
@@ -218,7 +218,7 @@ async def test_an_answer_on_the_push_stream() -> None:
     mill = Mill(priming("e1", retry_ms=60_000), done)
     mill.to_push = event({"jsonrpc": "2.0", "id": 2, "result": DONE})
     async with raw_server(mcp(mill.answer)) as url, session(url) as wire:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while wire.push != "open":
                 await wire.push_stream.changed.wait()
             got = await wire.request("tools/call", CALL)

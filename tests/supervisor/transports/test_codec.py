@@ -117,7 +117,7 @@ def test_depth_is_counted_as_by_hand(monkeypatch: pytest.MonkeyPatch):
 )
 def test_depth_costs_little(data: bytes):
     """The worst that a message may hold is looked at in half a second."""
-    began = time.perf_counter()
+    began = time.thread_time()
     codec.is_too_deep(data)
 
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5

@@ -85,10 +85,10 @@ def test_event_over_the_limit() -> None:
 def test_a_long_line_costs_linear_time() -> None:
     """A line of 32 MiB that comes in small pieces takes about as long as one that comes whole."""
     stream = EventStream(limit=64 * 1024 * 1024)
-    began = time.perf_counter()
+    began = time.thread_time()
     stream.feed(b"data: ")
     for _ in range(32 * 1024):
         stream.feed(b"x" * 1024)
 
     assert 32 * 1024 * 1024 == len(stream.feed(b"\n\n")[0].data)
-    assert time.perf_counter() - began < 3
+    assert time.thread_time() - began < 3

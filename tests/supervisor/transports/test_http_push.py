@@ -102,7 +102,7 @@ async def test_trouble_is_tried_again(status: str) -> None:
     heard = Heard()
     async with raw_server(mcp(answer)) as url, session(url, heard) as wire:
         wire.push_stream._pacing = PushPacing(jitter=lambda: -0.9)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while wire.push != "open":
                 await wire.push_stream.changed.wait()
         await until(lambda: bool(heard.notifications))
@@ -199,6 +199,6 @@ async def test_requests_of_the_server_on_the_push_stream() -> None:
         return reply(status="202 Accepted")
 
     async with raw_server(mcp(answer)) as url, session(url):
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await answered.wait()
     assert [{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "not offered"}}] == got

@@ -90,7 +90,7 @@ async def test_a_redirected_call_may_have_run(answers: list[bytes | None], paths
     """A call that a redirect made fail is never said to be unsent, is not written again, and its failure names the address."""
     till = Till(list(answers))
     async with raw_server(mcp(till.answer)) as url, session(url) as wire:
-        with anyio.fail_after(5), pytest.raises(RequestFailed) as failed:
+        with anyio.fail_after(20), pytest.raises(RequestFailed) as failed:
             await wire.request("tools/call", CALL)
 
     assert (Outcome.MAYBE_EXECUTED, cause, paths) == (failed.value.outcome, failed.value.cause, till.paths)
@@ -102,7 +102,7 @@ async def test_a_call_that_was_not_handled_is_sent_on(code: int) -> None:
     """A server that says it has not handled a call gets it once more where it says, and all later ones at once there."""
     till = Till([moved(code), b"", b""])
     async with raw_server(mcp(till.answer)) as url, session(url) as wire:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert [DONE] * 2 == [await wire.request("tools/call", CALL) for _ in range(2)]
 
     assert ["/mcp", "/moved", "/moved"] == till.paths
@@ -112,7 +112,7 @@ async def test_what_is_repeatable_teaches_the_address() -> None:
     """A method that may be repeated follows any redirect within the origin, and calls go to the new address from then on."""
     till = Till([b""])
     async with raw_server(mcp(till.answer)) as url, session(url) as wire:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await wire.request("ping", {})
             await wire.request("tools/call", CALL)
 
@@ -137,7 +137,7 @@ async def test_no_connection_after_a_redirect(repeatable: bool, expected: type[E
             return await dials.pop()()
 
         endpoint = Endpoint(address, HttpTarget(url=url), HttpPool(dial))
-        with anyio.fail_after(5), pytest.raises(expected, match="nobody there"):
+        with anyio.fail_after(20), pytest.raises(expected, match="nobody there"):
             await endpoint.open("POST", b"{}", {}, repeatable=repeatable)
 
 
@@ -195,7 +195,7 @@ async def test_tls_that_breaks_after_a_call_was_written() -> None:
         cert = maker.line()
         with breaking_tls_server(cert, str(Path(cert).with_name("key.pem"))) as url:
             async with wired(spec_of(url, tls=TlsTrust(ca=cert)), Heard()) as wire:
-                with anyio.fail_after(5), pytest.raises(RequestFailed) as failed:
+                with anyio.fail_after(20), pytest.raises(RequestFailed) as failed:
                     await wire.request("tools/call", CALL)
 
     assert (Outcome.MAYBE_EXECUTED, "stream_failed") == (failed.value.outcome, failed.value.cause)

@@ -93,7 +93,7 @@ async def ask(url: str, trust: TlsTrust) -> dict[str, Any] | RequestFailed:
     """What a handshake gives."""
     async with wired(spec_of(url, tls=trust), Heard()) as wire:
         try:
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 return await wire.request("initialize", HANDSHAKE)
         except RequestFailed as failure:
             return failure
@@ -173,7 +173,7 @@ async def test_a_certificate_that_is_not_trusted_is_not_tried_like_an_outage(tmp
         async with Supervisor(guarded=False) as supervisor:
             spec = ServerSpec(name="safe", target=HttpTarget(url=url_of(server)), restart=quick)
             await supervisor.apply([spec])
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 status = await supervisor.wait_until("safe", lambda status: status.state is State.FAILED)
             told = [event for event in supervisor.history("safe") if isinstance(event, ServerStateChanged)]
 

@@ -38,7 +38,7 @@ async def failure_of(wire, method, params=None) -> RequestFailed:
 async def test_results_are_raw(opened):
     """A result comes back as the server wrote it: unknown fields, exact numbers, text of any script."""
     value = {"x-vendor": {"n": 12345678901234567890, "f": 0.1}, "text": "größe 🦑 \u2028"}
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             result = await wire.request("echo", value)
 
@@ -48,7 +48,7 @@ async def test_results_are_raw(opened):
 async def test_hundred_calls_at_a_time_get_their_own_answers(opened):
     """Many requests in flight are told apart by their ids."""
     answers = {}
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
 
             async def call(number: int) -> None:
@@ -63,7 +63,7 @@ async def test_hundred_calls_at_a_time_get_their_own_answers(opened):
 
 async def test_banner_and_log_lines_are_noise(opened, handshake, told):
     """Lines that are no message are skipped and counted; the connection and every reply stay."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_banner.py") as wire:
             await handshake(wire)
             answers = [await echo(wire, f"call {number}") for number in range(3)]
@@ -75,7 +75,7 @@ async def test_banner_and_log_lines_are_noise(opened, handshake, told):
 
 async def test_reply_glued_to_noise_fails_its_request(opened, handshake, told):
     """A reply behind text without a line end is lost: its request fails with the reason, and the wire goes on."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_banner.py", "glued") as wire:
             await handshake(wire)
             failure = await failure_of(wire, "tools/call", {"name": "echo", "arguments": {"text": "x"}})
@@ -102,7 +102,7 @@ async def test_byte_order_mark_before_the_first_line(opened):
         "sys.stdout.buffer.write(b'\\xef\\xbb\\xbf' + line + b'\\r\\n');"
         "sys.stdout.flush(); sys.stdin.read()"
     )
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_inline.py", script) as wire:
             result = await wire.request("initialize", {})
 
@@ -116,7 +116,7 @@ async def test_content_length_framing_is_named(opened):
         'sys.stdout.write(\'Content-Length: 36\\r\\n\\r\\n{"jsonrpc":"2.0","id":1,"result":{}}\');'
         "sys.stdout.flush(); sys.stdin.read()"
     )
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_inline.py", script) as wire:
             failure = await failure_of(wire, "initialize")
 
@@ -126,7 +126,7 @@ async def test_content_length_framing_is_named(opened):
 
 async def test_content_length_line_of_a_working_server_is_noise(opened, told):
     """The same line from a server that has already spoken MCP is only noise."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await wire.request("echo", {})
             await wire.request("raw", {"text": "Content-Length: 36\r\n"})
@@ -149,7 +149,7 @@ async def test_a_message_over_many_lines_is_noise(opened, told):
 async def test_bytes_that_are_no_utf8_fail_that_message_only(opened):
     """An answer with a stray byte fails its own request; the next one works."""
     line = b'{"jsonrpc":"2.0","id":1,"result":{"text":"caf\xe9"}}\n'
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             failure = await failure_of(wire, "hex", {"hex": line.hex()})
             after = await wire.request("echo", {"n": 2})
@@ -204,7 +204,7 @@ async def test_early_traffic_is_answered(opened, handshake, told):
 
 async def test_question_during_a_call_is_answered(opened):
     """A request of the server that arrives while ours is pending gets its answer before ours comes."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             result = await wire.request("ask", {"method": "ping"})
             refused = await wire.request("ask", {"method": "roots/list"})
@@ -215,7 +215,7 @@ async def test_question_during_a_call_is_answered(opened):
 
 async def test_cancelled_caller_is_told_to_the_server(opened, told):
     """When the caller gives up, the server gets notifications/cancelled with the id of that request."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             with anyio.move_on_after(0.1):
                 await wire.request("silent", {})
@@ -229,7 +229,7 @@ async def test_cancelled_caller_is_told_to_the_server(opened, told):
 
 async def test_request_that_was_not_begun_is_withdrawn(opened):
     """Of two requests to a server that does not read, the second had not begun and is taken back; the first is finished."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await wire.request("deaf", {})
             async with anyio.create_task_group() as tasks:
@@ -250,7 +250,7 @@ async def test_request_that_was_not_begun_is_withdrawn(opened):
 
 async def test_server_that_does_not_read_fills_a_bounded_queue(opened):
     """When enough waits for a server that does not read, a further request fails at once as not sent."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await wire.request("deaf", {})
             async with anyio.create_task_group() as tasks:
@@ -265,7 +265,7 @@ async def test_server_that_does_not_read_fills_a_bounded_queue(opened):
 async def test_what_was_not_begun_at_the_end_was_not_sent(opened):
     """At the end of a wire a request whose line had begun is maybe executed, one that only waited was not sent."""
     failures = {}
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await wire.request("deaf", {})
 
@@ -284,7 +284,7 @@ async def test_what_was_not_begun_at_the_end_was_not_sent(opened):
 
 async def test_request_that_json_cannot_carry_is_rejected(opened):
     """A lone surrogate in a request is refused here, and hurts nothing else."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             failure = await failure_of(wire, "echo", {"text": "\ud800"})
             after = await wire.request("echo", {"n": 1})
@@ -302,7 +302,7 @@ async def test_progress_goes_to_its_request(opened, told):
         "w(id=m['id'], result={}); sys.stdin.read()"
     )
     seen = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_inline.py", script) as wire:
             await wire.request("slow", {}, on_progress=lambda params: seen.append(params["progress"]))
 
@@ -335,7 +335,7 @@ async def test_flood_on_stderr_blocks_nothing(opened, handshake, told):
 async def test_last_words_on_stderr_are_kept(opened, told):
     """What a server says on stderr before it dies is known by the time its end is."""
     ring = StderrRing(told.stderr)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_exit_after_init.py", "before", ring=ring) as wire:
             await wire.ended.wait()
             tail = ring.tail()
@@ -349,7 +349,7 @@ async def test_environment_is_the_allow_list_and_the_entry(opened, monkeypatch, 
     for name in ("NOTIFY_SOCKET", "LISTEN_FDS", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY", "SOME_TOKEN"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("LC_TIME", "C")
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py", env=(("GIVEN", "1"),)) as wire:
             environment = await wire.request("environment", {})
 
@@ -362,7 +362,7 @@ async def test_process_starts_clean(opened):
     """A server starts with default signals, no core dumps, at most 1024 soft files, and no descriptor but its pipes."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with opened("stdio_scripted.py") as wire:
                 about = await wire.request("about", {})
     finally:

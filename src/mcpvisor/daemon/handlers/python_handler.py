@@ -23,6 +23,7 @@ from mcpvisor.daemon.handlers.log_handler import Emit
 from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.worker_link import Method, WorkerLink
 from mcpvisor.supervisor.backoff import delay_before
+from mcpvisor.supervisor.error_groups import end_tasks
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.cgroup import Enclosure, enclose
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
@@ -118,12 +119,7 @@ class PythonHandler:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._tasks.cancel_scope.cancel()
-        try:
-            await self._tasks.__aexit__(kind, value, tb)
-        except BaseExceptionGroup as group:
-            if group.exceptions != (value,):  # an error of the body leaves as it was, not in a group of one
-                raise
+        await end_tasks(self._tasks, kind, value, tb)
 
     async def deliver(self, event: HandlerEvent) -> None:
         """See `EventHandler`: handled once the object's `deliver` has returned."""
