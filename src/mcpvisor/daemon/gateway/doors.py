@@ -49,6 +49,8 @@ class ServerDoor(Protocol):
         on_question: QuestionSink | None = None,
     ) -> JsonObject: ...
 
+    async def roots_changed(self, *, principal: Principal) -> None: ...
+
 
 class WantedResources(Protocol):
     """Which resources of one server are watched; `mcpvisor.supervisor.subscriptions.wanted.Subscriptions` is it."""
