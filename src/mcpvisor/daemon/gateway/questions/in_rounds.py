@@ -11,7 +11,7 @@ from mcpvisor.daemon.gateway.asking import Asked, Hearing, Line
 from mcpvisor.daemon.gateway.questions import visits
 from mcpvisor.daemon.gateway.questions.handing_on import HandingOn
 from mcpvisor.daemon.gateway.questions.parked import ParkableCall, ParkedCalls
-from mcpvisor.daemon.gateway.questions.putting import fit_for, is_askable, question_of
+from mcpvisor.daemon.gateway.questions.putting import fit_for, question_of, shown_page
 from mcpvisor.daemon.gateway.questions.rounds import (
     INPUT_REQUIRED,
     Questions,
@@ -95,7 +95,7 @@ class RoundTrip:
             try:
                 result = await call.attend(self._hearing)
             except RequestFailed as failure:
-                pages = visits.keep_pages(failure, partial(is_askable, self._asked))
+                pages = visits.keep_pages(failure, partial(shown_page, self._asked))
                 if not pages:
                     raise
                 answer = await self._to_visit(visits.as_questions(pages))

@@ -31,13 +31,12 @@ def tool_of(asked: Asked) -> str | None:
     return asked.params["name"] if asked.ctx.method == "tools/call" else None
 
 
-def is_askable(asked: Asked, page: JsonObject) -> bool:
-    """Whether a person may be sent to a page that a server names."""
+def shown_page(asked: Asked, page: JsonObject) -> JsonObject | None:
+    """A page that a server names, as a person is sent to it; None where nobody should be."""
     try:
-        prepare(question_of(asked, ELICITATION, {**page, "mode": "url"}))
+        return prepare(question_of(asked, ELICITATION, {**page, "mode": "url"})).params
     except Unaskable:
-        return False
-    return True
+        return None
 
 
 def fit_for(asked: Asked, questions: Questions, can: CanBeAsked) -> Questions:
