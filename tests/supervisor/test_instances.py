@@ -16,7 +16,7 @@ import trio.testing
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.instances import IDLE_SECONDS, MAX_INSTANCES
+from mcpvisor.supervisor.instances import FULL_RETRY, IDLE_SECONDS, LEAVING_RETRY, LEFT_SECONDS, MAX_INSTANCES
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.process.environment import Marker
@@ -183,6 +183,51 @@ class TestWhose:
 
         assert (caught.value.outcome, caught.value.cause) == (Outcome.REJECTED, "too_many_instances")
         assert caught.value.retry_after_s is not None
+
+    async def test_one_identity_cannot_have_all(self) -> None:
+        """Who asks while another has nearly all gets the place of what that one has not called for longest, and no more."""
+        servers = Servers()
+        async with self.supervised(servers) as supervisor:
+            many = [Principal("token:ann", f"s{number}") for number in range(MAX_INSTANCES)]
+            for client in many:
+                await self.label(supervisor, client)
+                await anyio.sleep(0.1)
+            before = await self.label(supervisor, many[0])
+            with pytest.raises(RequestFailed) as caught:
+                await self.label(supervisor, BOB)
+            with pytest.raises(RequestFailed):
+                await self.label(supervisor, BOB)
+            await anyio.sleep(5)
+            await self.label(supervisor, BOB)
+            with pytest.raises(RequestFailed) as again:
+                await self.label(supervisor, many[1])
+            after = await self.label(supervisor, many[0])
+            running = servers.running
+
+        assert (caught.value.cause, caught.value.retry_after_s) == ("too_many_instances", LEAVING_RETRY)
+        assert (again.value.cause, again.value.retry_after_s) == ("too_many_instances", FULL_RETRY)
+        assert before == after
+        assert running == MAX_INSTANCES + 1  # with the shared one
+
+    async def test_what_was_left_makes_room(self) -> None:
+        """Where all are taken, one that was left without a word ends for whoever asks, and none that was called lately."""
+        servers = Servers()
+        async with self.supervised(servers) as supervisor:
+            clients = [Principal("token:ann", f"s{number}") for number in range(MAX_INSTANCES + 1)]
+            for client in clients[:-1]:
+                await self.label(supervisor, client)
+            await anyio.sleep(LEFT_SECONDS)
+            kept = [await self.label(supervisor, client) for client in clients[1:-1]]
+            with pytest.raises(RequestFailed) as caught:
+                await self.label(supervisor, clients[-1])
+            await anyio.sleep(5)
+            await self.label(supervisor, clients[-1])
+            after = [await self.label(supervisor, client) for client in clients[1:-1]]
+            with pytest.raises(RequestFailed):
+                await self.label(supervisor, clients[0])
+
+        assert caught.value.retry_after_s == LEAVING_RETRY
+        assert kept == after
 
     @pytest.mark.parametrize("order", [Order.STOP, Order.DISABLE])
     async def test_an_order_to_stop(self, order: Order) -> None:

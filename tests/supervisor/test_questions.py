@@ -635,3 +635,16 @@ class TestLimits:
 
         assert ["error" in one for one in answers] == [False] * BURST + [True] * 2
         assert "result" in later
+
+    async def test_who_causes_many_takes_none_of_anothers(self) -> None:
+        """The rate is that of one identity's calls, however many clients it is; another's call is asked for all the same."""
+        server, mine = MemoryServer(), Seen()
+        server.handlers["tools/call"] = asking(server)
+        async with asked_by(server) as supervisor:
+            sessions = [Principal("token:ann", f"s{number}") for number in range(BURST + 1)]
+            heard = [(await call(supervisor, one, on_question=mine))["heard"] for one in sessions]
+            others = (await call(supervisor, BOB, on_question=mine))["heard"]
+
+        assert heard[:-1] == [YES] * BURST
+        assert heard[-1]["code"] == -32603
+        assert others == YES

@@ -22,7 +22,7 @@ MAX_OPEN: Final = 16
 """Questions of one server that are open at one time."""
 PER_SECOND: Final = 5.0
 BURST: Final = 20
-"""Questions that a server may ask at once after it was silent for a while."""
+"""Questions that a server may ask of one identity, and of nobody, at once after it was silent for a while."""
 REFUSALS_TOLD: Final = 1.0
 """Seconds between two reports of questions that were too many."""
 
@@ -63,6 +63,30 @@ def restricted(declared: JsonObject, allow: tuple[str, ...]) -> JsonObject:
     return {name: value for name, value in declared.items() if name not in _KEY_OF.values() or name in allow}
 
 
+class _Allowance:
+    """How many questions are let through: `BURST` at once, and `PER_SECOND` from then on."""
+
+    def __init__(self) -> None:
+        self._tokens = float(BURST)
+        self._counted_at = anyio.current_time()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is as it was in the beginning."""
+        return self._now() >= BURST
+
+    def take(self) -> bool:
+        """Let one through; False where it is one too many."""
+        self._tokens, self._counted_at = self._now(), anyio.current_time()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _now(self) -> float:
+        return min(float(BURST), self._tokens + (anyio.current_time() - self._counted_at) * PER_SECOND)
+
+
 class QuestionReport(Protocol):
     """Who is told of the questions of a server; every method is quick and free of failure."""
 
@@ -97,8 +121,8 @@ class Asking:
         self._sink = sink
         self._report = report
         self._open = 0
-        self._tokens = float(BURST)
-        self._counted_at = anyio.current_time()
+        self._allowances: dict[str, _Allowance] = {}
+        """By the identity whose call it is, empty where that is not known: whose calls ask much takes nothing from another."""
         self._refused = 0
         self._told_at = float("-inf")
 
@@ -106,8 +130,8 @@ class Asking:
         """The result for a request of the server. Raises PeerRefusal; cancelled when nobody waits for the answer."""
         if method not in QUESTION_METHODS or _KEY_OF.get(method, "") not in ("", *self.spec.allow):
             raise PeerRefusal(METHOD_NOT_FOUND, f"Method not found: {clean_text(method, _METHOD)}")
-        self._admit()
         call = origin.call
+        self._admit(call.principal.name if call is not None else "")
         question = Question(
             server=self.spec.name,
             method=method,
@@ -160,13 +184,11 @@ class Asking:
         action = result.get("action")
         return _Ended(str(action), result) if action in _ACTIONS else _no(question, "failed")
 
-    def _admit(self) -> None:
+    def _admit(self, whose: str) -> None:
         """Let a question through. Raises PeerRefusal where there are too many."""
         now = anyio.current_time()
-        self._tokens = min(float(BURST), self._tokens + (now - self._counted_at) * PER_SECOND)
-        self._counted_at = now
-        if self._open < MAX_OPEN and self._tokens >= 1:
-            self._tokens -= 1
+        self._allowances = {name: one for name, one in self._allowances.items() if name == whose or not one.is_whole}
+        if self._open < MAX_OPEN and self._allowances.setdefault(whose, _Allowance()).take():
             return
         self._refused += 1
         if now - self._told_at >= REFUSALS_TOLD:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,12 @@ MAX_INSTANCES: Final = 32
 IDLE_SECONDS: Final = 600.0
 """Seconds without a call after which an instance ends; the next call starts another one."""
 
+LEFT_SECONDS: Final = 60.0
+"""Seconds without a call after which an instance counts as left, where all are taken and its place is needed."""
+
 FULL_RETRY: Final = 30.0
+LEAVING_RETRY: Final = 1.0
+"""Seconds after which it is worth to come again where all are taken: none can be ended, or one is ending already."""
 
 PASSED_ON: Final = (
     events.ServerNotified,
@@ -139,10 +145,32 @@ class Instances:
         one = self._of.get(key)
         if one is None or (one.uses and principal.session is None and self._spec.sharing is Sharing.PER_CLIENT):
             if len(self._of) + len(self._leaving) >= MAX_INSTANCES:
+                if not self._leaving:
+                    self._make_room(key.name)
                 text = f"{self._spec.name} runs for {MAX_INSTANCES} clients already (sharing), and an end of one is waited for"
-                raise RequestFailed(Outcome.REJECTED, "too_many_instances", text, retry_after_s=FULL_RETRY)
+                seconds = LEAVING_RETRY if self._leaving else FULL_RETRY
+                raise RequestFailed(Outcome.REJECTED, "too_many_instances", text, retry_after_s=seconds)
             one = self._of[key] = self._started(key)
         return one
+
+    def _make_room(self, asker: str) -> None:
+        """End what was not called for longest, of whoever has the most; nobody who has fewer than `asker` loses any.
+
+        Who has clearly more than `asker` loses what is not in use just now, everybody else what counts as left.
+        """
+        share = Counter(one.client.name for one in self._of.values())
+        left_at = anyio.current_time() - LEFT_SECONDS
+        idle = [
+            one
+            for one in self._of.values()
+            if not one.uses
+            and share[one.client.name] >= share[asker]
+            and (share[one.client.name] > share[asker] + 1 or one.used_at <= left_at)
+        ]
+        if idle:
+            self._end(
+                min(idle, key=lambda one: (-share[one.client.name], one.used_at)), "its place was needed for another client"
+            )
 
     def existing(self, principal: Principal) -> Instance | None:
         """The instance of a client, if it has one."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import pytest
 from mcp import Client
 from mcp.server.streamable_http import GET_STREAM_KEY
@@ -19,7 +21,8 @@ from tests.daemon.gateway.hearing import ACKNOWLEDGED, SUBSCRIPTION, UPDATED, He
 from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, initialize
 
-from mcpvisor.daemon.gateway import sessions, streams, updates, watching
+from mcpvisor.daemon.gateway import owners, sessions, streams, updates, watching
+from mcpvisor.daemon.gateway.catalogs import Catalogs
 from mcpvisor.daemon.gateway.keeper import MemoryKeeper
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.supervisor.errors import RequestFailed
@@ -362,6 +365,54 @@ async def test_limits(supervisor: PuppetSupervisor, tmp_path: Path, limit: str):
     assert {one["code"] for one in refused} == {-32602}
     assert refusals == [("client", "rate")] * 2
     assert watched == ({"a://2": 1}, {"b://1": 1})
+
+
+async def test_more_than_one_client_may_watch(supervisor: PuppetSupervisor, tmp_path: Path):
+    """A stream that asks for more than one may watch is refused for their number alone: nobody looks whose they are."""
+    limits = replace(GatewayLimits(grace_seconds=1), subscriptions_per_client=2)
+    async with served(supervisor, tmp_path, limits=limits) as (_, _, modern, tasks):
+        over = await listening(modern, tasks, *(f"nobodys://{number}" for number in range(3)))
+        within = await listening(modern, tasks, "nobodys://1", "nobodys://2", "nobodys://2", "a://" + "x" * 5000)
+
+    assert over.messages == []
+    assert within.messages[0]["params"]["notifications"] == {}
+
+
+async def test_looking_for_owners_leaves_room_for_others():
+    """However long it takes to say whose many URIs are, and however many ask, every turn of the loop looks for one slice."""
+    turns = seen = 0
+    most_in_a_turn = 0
+
+    class Slow:
+        def owner_of(self, view: str | None, uri: str) -> str | None:
+            nonlocal seen
+            seen += 1
+            until = time.perf_counter() + 2 * owners.SLICE
+            while time.perf_counter() < until:
+                pass
+            return "a" if uri != "nobodys" else None
+
+    finding = owners.Owners(cast("Catalogs", Slow()))
+    found: list[dict[str, str]] = []
+
+    async def look() -> None:
+        found.append(await finding.of(None, ["1", "nobodys", "2"]))
+
+    async def count_turns() -> None:
+        nonlocal turns, most_in_a_turn, seen
+        while len(found) < 4:
+            before = seen
+            await anyio.lowlevel.checkpoint()
+            most_in_a_turn = max(most_in_a_turn, seen - before)
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(look)
+        tasks.start_soon(count_turns)
+
+    assert found == [{"1": "a", "2": "a"}] * 4
+    assert (seen, most_in_a_turn) == (12, 1)
 
 
 async def _error_of(stream: Hearing, answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from mcpvisor.daemon.handlers.contract import DeliveryFailed, HandlerAnswer, Han
 from mcpvisor.daemon.questions.contract import CanBeAsked
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits, DoesNotFit, NotOpen, Route
 from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
+from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import ROOTS, SAMPLING, Belongs
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 
@@ -232,6 +234,22 @@ async def test_no_server_and_no_client_can_fill_the_desk() -> None:
         ("nobody", "decline", "more than 1 question to this client would be open"),
         ("client", "accept", ""),
     ] == scene.settled()[:3]
+
+
+async def test_no_identity_can_fill_what_a_server_may_ask() -> None:
+    """Half of the questions of a server is for one identity, as however many clients it comes: others can still be asked."""
+    scene, client = Scene(limits=DeskLimits(per_server=4, per_client=4, deadline=9.0)), Client(sleeps)
+    sessions = [replace(question(), principal=Principal("uid:1", f"s{number}")) for number in range(3)]
+    async with anyio.create_task_group() as tasks:
+        for one in sessions[:2]:
+            tasks.start_soon(scene.desk.ask, one, client)
+        await anyio.wait_all_tasks_blocked()
+        assert DECLINED == await scene.desk.ask(sessions[2], client)
+        assert ACCEPTED == await scene.desk.ask(replace(sessions[2], server="files"), Client(says(ACCEPTED)))
+        assert ACCEPTED == await scene.desk.ask(question(principal="uid:2"), Client(says(ACCEPTED)))
+        tasks.cancel_scope.cancel()
+
+    assert scene.settled()[0] == ("nobody", "decline", "more than 2 questions of this server to one identity would be open")
 
 
 class TestOperator:

@@ -68,7 +68,7 @@ class Endpoint(Server[Any]):
         self._doors = doors
         self._catalogs = catalogs
         lists = Lists(doors, catalogs, view, first_list_wait)
-        watches = WatchRequests(view, catalogs, lists, watching, streams)
+        watches = WatchRequests(view, lists, watching, streams)
         self.middleware = [Relay(doors, catalogs, view, lists, passage, observer, watches)]
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
 

@@ -38,6 +38,7 @@ from mcpvisor.daemon.gateway.updates import Updates
 from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.daemon.questions.contract import QuestionDesk
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits
+from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.daemon.unix_socket import group_id
 from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import UnknownServer
@@ -180,7 +181,9 @@ class Gateway:
     def _questions(self, parked: ParkedCalls) -> Passage:
         """How servers' questions reach clients."""
         states = States(Seals(read_keys(self._settings.state_dir)), self._settings.limits.state_seconds)
-        means = Means(desk=self._desk, states=states, parked=parked, handing=HandingOn(self._doors.tell))
+        pace = Pace()
+        handing = HandingOn(self._doors.tell, pace)
+        means = Means(desk=self._desk, states=states, parked=parked, handing=handing, pace=pace)
         return Passage(means, self._completions)
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:

@@ -8,7 +8,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from mcpvisor.daemon.gateway.caller import Caller
-from mcpvisor.daemon.gateway.catalogs import Catalogs, View
+from mcpvisor.daemon.gateway.catalogs import View
 from mcpvisor.daemon.gateway.crossing import failure_data, unknown_resource, uri_too_long
 from mcpvisor.daemon.gateway.lists import Lists
 from mcpvisor.daemon.gateway.sdk_server import Context
@@ -22,9 +22,9 @@ JsonObject = dict[str, Any]
 class WatchRequests:
     """The requests of either era; each raises RequestFailed, or MCPError where a server is to be named."""
 
-    def __init__(self, view: View, catalogs: Catalogs, lists: Lists, watching: Watching, streams: Streams) -> None:
+    def __init__(self, view: View, lists: Lists, watching: Watching, streams: Streams) -> None:
         self._view = view
-        self._catalogs = catalogs
+        self._finding = watching.finding
         self._lists = lists
         self._watching = watching
         self._streams = streams
@@ -52,9 +52,10 @@ class WatchRequests:
 
     async def listen(self, ctx: Context, caller: Caller, wish: Mapping[str, Any]) -> JsonObject:
         """`subscriptions/listen`: what is not honoured is left out of the acknowledgement."""
-        asked: list[str] = wish.get(RESOURCES_KEY) or []
-        owned = await self._owners(caller, [uri for uri in asked if len(uri) <= MAX_URI])
+        asked = dict.fromkeys(uri for uri in wish.get(RESOURCES_KEY) or [] if len(uri) <= MAX_URI)
+        self._watching.admit(len(asked))  # before they are looked for: that is what so many would cost
         async with self._streams.opened(ctx, self._view, caller, wish) as stream:
+            owned = await self._owners(caller, list(asked))
             watcher = self._watching.open("stream", caller.principal, self._view, stream)
             try:
                 failures = await self._watching.watch(watcher, owned)
@@ -67,12 +68,8 @@ class WatchRequests:
 
     async def _owners(self, caller: Caller, uris: Sequence[str]) -> dict[str, str]:
         """The URIs that are owned, each with its server; as for a first list, servers that are starting are waited for."""
-        owners = self._owners_now(uris)
-        if len(owners) < len(set(uris)):
+        owners = await self._finding.of(self._view, uris)
+        if len(owners) < len(uris):
             await self._lists.wait_for_servers(caller)
-            owners = self._owners_now(uris)
+            owners = await self._finding.of(self._view, uris)
         return owners
-
-    def _owners_now(self, uris: Sequence[str]) -> dict[str, str]:
-        owners = {uri: self._catalogs.owner_of(self._view, uri) for uri in uris}
-        return {uri: server for uri, server in owners.items() if server is not None}

@@ -18,6 +18,7 @@ from mcpvisor.daemon.gateway.catalogs import Catalogs, View
 from mcpvisor.daemon.gateway.crossing import rejected
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.observer import GatewayObserver
+from mcpvisor.daemon.gateway.owners import Owners
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.supervisor.errors import RequestFailed, UnknownServer
 from mcpvisor.supervisor.events import ResourceUpdated
@@ -86,6 +87,8 @@ class Watching:
     def __init__(self, doors: ServerDoors, catalogs: Catalogs, limits: GatewayLimits, observer: GatewayObserver) -> None:
         self._doors = doors
         self._catalogs = catalogs
+        self.finding = Owners(catalogs)
+        """Looks for the owners of what clients ask for."""
         self._limits = limits
         self._observer = observer
         self._views: dict[View, dict[str, _Watched]] = {}
@@ -159,6 +162,10 @@ class Watching:
         except UnknownServer:
             return None
 
+    def admit(self, asked: int) -> None:
+        """Whether one client may ask for so many resources, whoever owns them. Raises RequestFailed."""
+        self._hold_to("one session or stream", asked, self._limits.subscriptions_per_client)
+
     def _make_room(self, watcher: Watcher, more: int) -> None:
         limits = self._limits
         for used, most, whose in (
@@ -166,9 +173,13 @@ class Watching:
             (self._shares[watcher.principal], limits.subscriptions_per_principal, "all clients of one principal"),
             (self._shares.total(), limits.subscriptions, "all clients together"),
         ):
-            if more and used + more > most:
-                self._observer.refused("client", "rate")
-                raise rejected("too_many_subscriptions", f"no more than {most} resources are watched for {whose}")
+            if more:
+                self._hold_to(whose, used + more, most)
+
+    def _hold_to(self, whose: str, count: int, most: int) -> None:
+        if count > most:
+            self._observer.refused("client", "rate")
+            raise rejected("too_many_subscriptions", f"no more than {most} resources are watched for {whose}")
 
     def _add(self, watcher: Watcher, uri: str, server: str | None, *, told_at: float) -> None:
         watched = self._views.setdefault(watcher.view, {}).setdefault(uri, _Watched(server))

@@ -15,6 +15,7 @@ from mcpvisor.daemon.questions.contract import ClientDoor, JsonObject, Prepared,
 from mcpvisor.daemon.questions.deciding import Decision, To, decide
 from mcpvisor.daemon.questions.open_questions import CLIENT, OPERATOR, OpenQuestion, OpenQuestions, TooMany, new_id
 from mcpvisor.daemon.questions.operator import Operator
+from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.daemon.questions.preparing import declined, judge, mode_of, prepare
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
@@ -80,6 +81,7 @@ class Desk:
         self._allowed = allowed
         self._open = OpenQuestions(limits.per_server, limits.per_client)
         self._operator = Operator()
+        self._pace = Pace()
 
     # What servers ask
 
@@ -98,7 +100,8 @@ class Desk:
         """
         progress = _Progress(question, new_id(), self._tell)
         try:
-            prepared = prepare(question)
+            async with self._pace.step():
+                prepared = prepare(question)
         except Unaskable as unaskable:
             return progress.settled_by_nobody(str(unaskable))
         asked = _for_handlers(prepared, progress.id)
@@ -111,7 +114,7 @@ class Desk:
             return progress.settled_by_nobody(decision.why)
         try:
             with self._open.opened(progress.id, prepared, way.whom, way.seconds) as one, progress.put(one):
-                return progress.settled(await _answered(prepared, way))
+                return progress.settled(await self._answered(prepared, way))
         except TooMany as too_many:
             return progress.settled_by_nobody(str(too_many))
 
@@ -129,6 +132,22 @@ class Desk:
         return _Way(
             f"handler {route.name}", min(seconds, route.deadline or seconds), partial(_by_handler, route.handler, asked)
         )
+
+    async def _answered(self, prepared: Prepared, way: _Way) -> Verdict:
+        """What the server gets. Raises PeerRefusal, for what is no elicitation."""
+        with anyio.move_on_after(way.seconds):
+            try:
+                answer = await way.answer()
+                async with self._pace.step():
+                    return judge(prepared, answer)
+            except PeerRefusal as refusal:
+                if prepared.mode is None:
+                    raise
+                return declined(f"the {way.whom} answered with an error: {clean_text(refusal.message, _WHY)}")
+            except Exception as error:  # noqa: BLE001 - whatever breaks in whoever is asked, the server gets its answer
+                why = clean_text(str(error) or type(error).__name__, _WHY)
+                return _unanswered(prepared, f"the {way.whom} failed: {why}")
+        return _unanswered(prepared, f"no answer of the {way.whom} within {way.seconds:g} s")
 
     # What operators see and answer
 
@@ -243,21 +262,6 @@ class _Way:
     whom: str
     seconds: float
     answer: Callable[[], Awaitable[Any]]
-
-
-async def _answered(prepared: Prepared, way: _Way) -> Verdict:
-    """What the server gets. Raises PeerRefusal, for what is no elicitation."""
-    with anyio.move_on_after(way.seconds):
-        try:
-            return judge(prepared, await way.answer())
-        except PeerRefusal as refusal:
-            if prepared.mode is None:
-                raise
-            return declined(f"the {way.whom} answered with an error: {clean_text(refusal.message, _WHY)}")
-        except Exception as error:  # noqa: BLE001 - whatever breaks in whoever is asked, the server gets its answer
-            why = clean_text(str(error) or type(error).__name__, _WHY)
-            return _unanswered(prepared, f"the {way.whom} failed: {why}")
-    return _unanswered(prepared, f"no answer of the {way.whom} within {way.seconds:g} s")
 
 
 async def _by_handler(handler: QuestionHandler, question: HandlerQuestion) -> JsonObject:

@@ -34,10 +34,14 @@ class OpenQuestion:
 
 
 class OpenQuestions:
-    """All that are open, the oldest first. `per_server` and `per_client` are the most that may be."""
+    """All that are open, the oldest first. `per_server` and `per_client` are the most that may be.
+
+    One identity has at most half of what a server may have, however many clients it is: who answers nothing leaves room.
+    """
 
     def __init__(self, per_server: int, per_client: int) -> None:
         self._per_server = per_server
+        self._per_identity = max(1, per_server // 2)
         self._per_client = per_client
         self._open: dict[str, OpenQuestion] = {}
 
@@ -57,6 +61,8 @@ class OpenQuestions:
         question = prepared.question
         if sum(one.prepared.question.server == question.server for one in self) >= self._per_server:
             raise TooMany(f"more than {counted(self._per_server, 'question')} of this server would be open")
+        if question.principal is not None and self._of_identity(question.principal, question.server) >= self._per_identity:
+            raise TooMany(f"more than {counted(self._per_identity, 'question')} of this server to one identity would be open")
         if question.principal is not None and self._of(question.principal) >= self._per_client:
             raise TooMany(f"more than {counted(self._per_client, 'question')} to this client would be open")
         now = time.time()
@@ -69,6 +75,12 @@ class OpenQuestions:
 
     def _of(self, principal: Principal) -> int:
         return sum(one.prepared.question.principal == principal for one in self)
+
+    def _of_identity(self, principal: Principal, server: str) -> int:
+        return sum(
+            question.server == server and question.principal is not None and question.principal.name == principal.name
+            for question in (one.prepared.question for one in self)
+        )
 
 
 def new_id() -> str:

@@ -417,7 +417,7 @@ class TestPages:
     )
 
     async def test_the_error_as_it_is(self, tmp_path: Path) -> None:
-        """The error that names pages crosses with its data; only what nobody may be sent to is taken out."""
+        """The error that names pages crosses with its data: pages that anybody may be sent to, each under its server's name."""
         door = server()
 
         async def refuses(_: Any) -> dict[str, Any]:
@@ -429,7 +429,25 @@ class TestPages:
             error = (await client.post(call("a__ask"))).json()["error"]
 
         assert (error["code"], error["message"]) == (-32042, "sign in first")
-        assert (error["data"]["elicitations"], error["data"]["vendor"]) == ([PAGE], 1)
+        assert (error["data"]["elicitations"], error["data"]["vendor"]) == ([{**PAGE, "message": "[a] Sign in"}], 1)
+
+    async def test_many_pages(self, tmp_path: Path) -> None:
+        """However many things an error names, and whatever they are: none passes that was not looked at."""
+        door = server()
+        bad = {**PAGE, "url": "javascript:alert(1)"}
+        spoof = {**PAGE, "message": "[github] Sign\u202e in", "vendor": 1}
+
+        async def refuses(_: Any) -> dict[str, Any]:
+            pages = [spoof, *[PAGE] * 15, bad, PAGE, "javascript:alert(2)"]
+            raise RequestFailed(Outcome.PEER_ERROR, "error_answer", "sign in first", code=-32042, data={"elicitations": pages})
+
+        door.answer = refuses
+        async with gateway(PuppetSupervisor(door), tmp_path) as served, Wire(served.addresses[0]) as client:
+            await open_session(client, ALL)
+            error = (await client.post(call("a__ask"))).json()["error"]
+
+        expected = [{**PAGE, "message": "[a] (github) Sign in"}, *[{**PAGE, "message": "[a] Sign in"}] * 15]
+        assert error["data"]["elicitations"] == expected
 
     @pytest.mark.parametrize("by_error", [True, False], ids=["error", "request"])
     async def test_completion(self, tmp_path: Path, by_error: bool) -> None:

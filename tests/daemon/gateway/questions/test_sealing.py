@@ -110,6 +110,14 @@ class TestKeys:
         assert (tmp_path / KEYS_FILE).stat().st_mode & 0o777 == 0o600
         assert first[0].secret.hex() not in repr(first)
 
+    def test_a_clock_that_was_ahead(self, tmp_path: Path) -> None:
+        """A key that was minted in a far future is not kept until then: another one seals, and it still opens."""
+        ahead = read_or_mint(tmp_path, lambda: 1e10)
+        now = read_or_mint(tmp_path, lambda: 1000.0)
+
+        assert [1000, 10**10] == [key.minted_at for key in now]
+        assert ahead[0] == now[1]
+
     def test_renewed_in_time(self, tmp_path: Path) -> None:
         """An old key is followed by another one, and opens for one more time what it has sealed."""
         starts = [read_or_mint(tmp_path, lambda n=n: n * RENEW_SECONDS) for n in range(3)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcpvisor.daemon.gateway.asking import Asked
@@ -11,6 +11,7 @@ from mcpvisor.daemon.gateway.questions.putting import question_of
 from mcpvisor.daemon.gateway.questions.rounds import Questions
 from mcpvisor.daemon.questions.contract import Prepared, Verdict
 from mcpvisor.daemon.questions.open_questions import CLIENT, new_id
+from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.daemon.questions.preparing import judge, prepare
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
@@ -24,22 +25,22 @@ _TOOL = 128
 class HandingOn:
     """Tells that questions were handed on to a client, and what came back; each under one id all the way."""
 
-    def __init__(self, tell: Callable[[ServerEvent], None], now: Callable[[], float] = time.time) -> None:
+    def __init__(self, tell: Callable[[ServerEvent], None], pace: Pace, now: Callable[[], float] = time.time) -> None:
         """`now` gives wall-clock seconds: the answer may come to the daemon's next run."""
         self._tell = tell
+        self._pace = pace
         self._now = now
 
-    def handed_on(self, asked: Asked, questions: Questions, seconds: float) -> dict[str, str]:
+    def handed_on(self, asked: Asked, questions: Mapping[str, Prepared], seconds: float) -> dict[str, str]:
         """Questions go to the client, who has `seconds` to answer; their ids."""
         ids = {key: new_id() for key in questions}
-        for key, one in questions.items():
-            prepared = _prepared(asked, one)
+        for key, prepared in questions.items():
             self._tell(
                 QuestionPut(
                     at=self._now(),
                     server=asked.server,
                     id=ids[key],
-                    method=one["method"],
+                    method=prepared.question.method,
                     mode=prepared.mode or "",
                     tool=_tool(prepared),
                     whom=CLIENT,
@@ -50,15 +51,16 @@ class HandingOn:
             )
         return ids
 
-    def handed_back(
+    async def handed_back(
         self, asked: Asked, questions: Questions, answers: JsonObject, ids: dict[str, str], at: float
     ) -> JsonObject:
         """What the server gets for the answers to what was asked `at`: each as far as it fits, none to what was not asked."""
         given: JsonObject = {}
         for key, one in questions.items():
             if key in answers:
-                prepared = _prepared(asked, one)
-                verdict = judge(prepared, answers[key])
+                async with self._pace.step():
+                    prepared = _prepared(asked, one)
+                    verdict = judge(prepared, answers[key])
                 self._settled(prepared, verdict, ids.get(key, ""), at)
                 given[key] = verdict.result
         return given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -11,7 +12,7 @@ from mcpvisor.daemon.gateway.asking import Asked, Hearing, Line
 from mcpvisor.daemon.gateway.questions import visits
 from mcpvisor.daemon.gateway.questions.handing_on import HandingOn
 from mcpvisor.daemon.gateway.questions.parked import ParkableCall, ParkedCalls
-from mcpvisor.daemon.gateway.questions.putting import fit_for, is_askable, question_of
+from mcpvisor.daemon.gateway.questions.putting import as_asked, fit_for, question_of, shown_page
 from mcpvisor.daemon.gateway.questions.rounds import (
     INPUT_REQUIRED,
     Questions,
@@ -25,6 +26,7 @@ from mcpvisor.daemon.gateway.questions.sealing import binding
 from mcpvisor.daemon.gateway.questions.states import Continuation, Parked, Passed, States, Visit, unknown_state
 from mcpvisor.daemon.gateway.sdk_server import declared_capabilities
 from mcpvisor.daemon.questions.contract import CanBeAsked, QuestionDesk
+from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.supervisor.errors import RequestFailed
 
 JsonObject = dict[str, Any]
@@ -38,6 +40,7 @@ class Means:
     states: States
     parked: ParkedCalls
     handing: HandingOn
+    pace: Pace
 
 
 class RoundTrip:
@@ -64,8 +67,8 @@ class RoundTrip:
             if visits.not_visited(to.questions, given or {}):
                 raise visits.declined()
             return await self._follow(self._begin(self._asked.params))
-        answers = self._means.handing.handed_back(self._asked, to.questions, given or {}, to.ids, to.at) | to.answers
-        return await self._follow(self._begin(asked_again(self._asked.params, answers, to.state)))
+        answers = await self._means.handing.handed_back(self._asked, to.questions, given or {}, to.ids, to.at)
+        return await self._follow(self._begin(asked_again(self._asked.params, answers | to.answers, to.state)))
 
     @cached_property
     def _bound(self) -> bytes:
@@ -95,7 +98,7 @@ class RoundTrip:
             try:
                 result = await call.attend(self._hearing)
             except RequestFailed as failure:
-                pages = visits.keep_pages(failure, partial(is_askable, self._asked))
+                pages = visits.keep_pages(failure, partial(shown_page, self._asked))
                 if not pages:
                     raise
                 answer = await self._to_visit(visits.as_questions(pages))
@@ -127,7 +130,7 @@ class RoundTrip:
 
     async def _to_visit(self, questions: Questions) -> JsonObject | None:
         """Send the client to the pages; None where somebody else has been there. Raises RequestFailed."""
-        own = fit_for(self._asked, questions, self._can)
+        own = as_asked(await fit_for(self._asked, questions, self._can, self._means.pace))
         others = await self._of_others(questions, own)
         if visits.not_visited(others, others):
             raise visits.no_way_to_visit()
@@ -137,15 +140,15 @@ class RoundTrip:
         """Pass questions on to the client; where all are answered by others, the params to ask the server again with."""
         door = self._asked.door
         questions, state = questions_in(result, era=door.era, allow=door.spec.allow), result.get("requestState")
-        own = fit_for(self._asked, questions, self._can)
+        own = await fit_for(self._asked, questions, self._can, self._means.pace)
         others = await self._of_others(questions, own)
         if own or not questions:
             kept = {key: questions[key] for key in own}
-            ids = self._means.handing.handed_on(self._asked, kept, self._means.states.seconds)
-            return self._interim(result, own, Passed(state, kept, others, ids, time.time())), {}
+            ids = self._means.handing.handed_on(self._asked, own, self._means.states.seconds)
+            return self._interim(result, as_asked(own), Passed(state, kept, others, ids, time.time())), {}
         return None, asked_again(self._asked.params, others, state)
 
-    async def _of_others(self, questions: Questions, own: Questions) -> JsonObject:
+    async def _of_others(self, questions: Questions, own: Collection[str]) -> JsonObject:
         """The answers to what the client cannot be asked."""
 
         async def put(method: str, params: JsonObject) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcpvisor.daemon.gateway.asking import Asked, Line
 from mcpvisor.daemon.gateway.questions.clients import SessionClient
 from mcpvisor.daemon.gateway.questions.completions import Completions
-from mcpvisor.daemon.gateway.questions.putting import is_askable, question_of
+from mcpvisor.daemon.gateway.questions.putting import question_of, shown_page
 from mcpvisor.daemon.gateway.questions.rounds import METHODS, Rounds, answers_to, asked_again, is_interim, questions_in
 from mcpvisor.daemon.gateway.questions.visits import keep_pages
 from mcpvisor.daemon.questions.contract import QuestionDesk
@@ -38,6 +38,6 @@ async def answer(asked: Asked, line: Line, session: Session, desk: QuestionDesk,
             answers = await answers_to(questions, put) if questions else None
             params = asked_again(asked.params, answers, result.get("requestState"))
     except RequestFailed as failure:
-        for page in keep_pages(failure, partial(is_askable, asked)):
+        for page in keep_pages(failure, partial(shown_page, asked)):
             client.expect(page)
         raise

@@ -16,21 +16,24 @@ URL_REQUIRED: Final = -32042
 MISSING_CAPABILITY: Final = -32021
 
 
-def pages_of(failure: RequestFailed) -> list[JsonObject]:
+def pages_of(failure: RequestFailed) -> list[Any]:
     """The elicitations that a failure names, as the server wrote them; none where it is another failure."""
     if failure.outcome is not Outcome.PEER_ERROR or failure.code != URL_REQUIRED or not isinstance(failure.data, dict):
         return []
     named = failure.data.get("elicitations")
-    return [one for one in named[:MAX_QUESTIONS] if isinstance(one, dict)] if isinstance(named, list) else []
+    return named if isinstance(named, list) else []
 
 
-def keep_pages(failure: RequestFailed, is_fit: Callable[[JsonObject], bool]) -> list[JsonObject]:
-    """Leave in a failure the pages that a person may be sent to, and return those."""
-    pages = pages_of(failure)
-    fit = [page for page in pages if is_fit(page)]
-    if len(fit) != len(pages):
-        failure.data = {**failure.data, "elicitations": fit}
-    return fit
+def keep_pages(failure: RequestFailed, shown: Callable[[JsonObject], JsonObject | None]) -> list[JsonObject]:
+    """The pages that a person may be sent to, as the server wrote them; the failure has those alone, as they are `shown`.
+
+    `shown` gives None for a page that nobody should be sent to. What is no page, and what is over `MAX_QUESTIONS`, goes too.
+    """
+    named = pages_of(failure)
+    fit = [(page, words) for page in named[:MAX_QUESTIONS] if isinstance(page, dict) and (words := shown(page)) is not None]
+    if named:
+        failure.data = {**failure.data, "elicitations": [words for _, words in fit]}
+    return [page for page, _ in fit]
 
 
 def as_questions(pages: list[JsonObject]) -> Questions:
