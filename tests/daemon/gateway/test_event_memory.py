@@ -41,7 +41,9 @@ def test_a_long_request_id():
     assert track is memory.find(place(track, 0))
 
 
-@pytest.mark.parametrize("text", ["", "17", "p", "a.1", "pAAAAAAAAAAAAAAAA.1.MQ", "aAAAAAAAAAAAAAAAA.1", "pAAAAAAAAAAAAAAAA.١"])
+@pytest.mark.parametrize(
+    "text", ["", "17", "p", "a.1", "pAAAAAAAAAAAAAAAA.1.MQ", "aAAAAAAAAAAAAAAAA.1", "pAAAAAAAAAAAAAAAA.\u0661"]
+)
 def test_ids_that_are_none_of_ours(text: str):
     """What no stream of ours has given names no place."""
     assert read_place(text) is None
@@ -115,6 +117,20 @@ def test_many_sessions(monkeypatch: pytest.MonkeyPatch):
     assert small.size == kept
     assert 5_000 < large.size < 15_000
     assert shelf.size == small.size + large.size
+
+
+def test_much_that_is_small(monkeypatch: pytest.MonkeyPatch):
+    """One large event makes as many small ones go as it takes, however many that are."""
+    monkeypatch.setattr(event_memory, "BYTES_OF_ALL", 300_000)
+    shelf = Shelf()
+    memory, other = EventMemory(shelf), EventMemory(shelf)
+    for number in range(50):
+        track = memory.open(number)
+        for _ in range(event_memory.EVENTS_OF_STREAM):
+            track.record(b"1")
+    other.open(1).record(b"x" * 290_000)
+
+    assert shelf.size == memory.size + other.size <= 300_000
 
 
 def test_time(monkeypatch: pytest.MonkeyPatch):

@@ -297,10 +297,9 @@ async def test_a_stream_of_notifications_that_breaks(supervisor: PuppetSuperviso
 
 async def test_an_unknown_stream_of_notifications(supervisor: PuppetSupervisor, tmp_path: Path):
     """Where nobody knows what was missed, as after another run of the daemon, all may differ."""
-    async with client_of(supervisor, tmp_path) as (served, client):
-        async with resuming(client, f"p{'A' * 16}.7") as answer:
-            events = Events(answer)
-            got = [await events.next() for _ in range(4)]
+    async with client_of(supervisor, tmp_path) as (_, client), resuming(client, f"p{'A' * 16}.7") as answer:
+        events = Events(answer)
+        got = [await events.next() for _ in range(4)]
 
     assert "" == got[0]["data"]
     assert {"tools", "prompts", "resources"} == {one["data"].split("notifications/")[1].split("/")[0] for one in got[1:]}

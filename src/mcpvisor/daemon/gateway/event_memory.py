@@ -277,7 +277,7 @@ class Shelf:
             self._holders[memory] = None
         else:
             self._holders.pop(memory, None)
-        while self._size > BYTES_OF_ALL:
+        while by > 0 and self._size > BYTES_OF_ALL:
             largest = max(self._holders, key=lambda one: one.size)
             enough = largest.size // 2
             while largest.size > enough:

@@ -50,7 +50,16 @@ from starlette.types import Receive, Scope, Send
 from mcpvisor.daemon.gateway.answer import Answer
 from mcpvisor.daemon.gateway.event_memory import EventMemory, Place, Shelf, Track, read_place
 from mcpvisor.daemon.gateway.event_stream import PRIMED_SINCE, Line, follow, is_preferred, pinging, primer, until_gone
-from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, INTERNAL_ERROR, SESSION_ENDED, ended, forgotten, frame, is_answer
+from mcpvisor.daemon.gateway.frames import (
+    GATEWAY_CLOSED,
+    INTERNAL_ERROR,
+    SESSION_ENDED,
+    ended,
+    event,
+    forgotten,
+    frame,
+    is_answer,
+)
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.replies import refuse
 
@@ -257,7 +266,8 @@ class SessionTransport(StreamableHTTPServerTransport):
             try:
                 await streams[0].send(EventMessage(message))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                self._request_streams.pop(GET_STREAM_KEY, None)
+                if self._request_streams.get(GET_STREAM_KEY) is streams:  # else another one is in its place already
+                    del self._request_streams[GET_STREAM_KEY]
             else:
                 return
 
@@ -328,6 +338,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         streams = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
         self._request_streams[key] = streams
         version = _version(request)
+        begun: tuple[Track, Line] | None = None
         try:
             assert self._read_stream_writer is not None  # set by connect(), which a session is in before it is found
             begun = await self._begin_early(message, request, send, version)
@@ -343,8 +354,12 @@ class SessionTransport(StreamableHTTPServerTransport):
                 begun = await self._begin(message, send, version)
             await self._bring(message, first, streams[1], *begun)
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await self._send_json(frame(ended(message.id, self.end_cause)), send)
+            last = ended(message.id, self.end_cause)
+            await (self._send_json(frame(last), send) if begun is None else begun[1].end(event(last)))
         finally:
+            self._tracks.pop(key, None)
+            self._pausable.discard(key)
+            self._paused.discard(key)
             await self._clean_up_memory_streams(key)
 
     async def _begin_early(
@@ -381,10 +396,8 @@ class SessionTransport(StreamableHTTPServerTransport):
                 if pending is None:
                     break
         finally:
-            self._tracks.pop(key, None)
-            self._pausable.discard(key)
-            self._paused.discard(key)
-            last = track.record(frame(pending.message if pending else ended(message.id, self.end_cause)), is_last=True)
+            answer = pending.message if pending is not None and is_answer(pending.message) else None
+            last = track.record(frame(answer or ended(message.id, self.end_cause)), is_last=True)
             self.memory.ended(track)
         if not track.is_taken_up:
             await line.end(last)
@@ -425,7 +438,7 @@ class SessionTransport(StreamableHTTPServerTransport):
             return
         line = Line(send, self.mcp_session_id or "")
         await line.begin()
-        lost = b"event: message\r\ndata: " + frame(forgotten(place.request)) + b"\r\n\r\n"
+        lost = event(forgotten(place.request))
         if track is None:
             await line.end(lost)
             return
