@@ -43,6 +43,14 @@ def test_a_change_of_state_says_from_what_to_what_and_why():
     } == fields
 
 
+@pytest.mark.parametrize(("count", "many"), [(1, "1 event has become a dead letter"), (2, "2 events have become dead letters")])
+def test_dead_letters_are_told_with_their_number(count: int, many: str):
+    """The line says whose they are, how many, and why."""
+    [(level, message, _)] = lines_of(ev.HandlerGaveUp(at=1.0, handler="hook", count=count, why="a bad day"))
+
+    assert ("error", f"handler hook: {many}: a bad day") == (level, message)
+
+
 def test_the_time_of_the_next_attempt_is_told():
     """A state that ends by itself says when."""
     event = dataclasses.replace(changed(State.BACKOFF), next_attempt=0.0)

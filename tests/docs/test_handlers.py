@@ -27,6 +27,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"at most {MOST_BYTES // 1024**2} MiB of them" in TEXT
     assert f"is at most {MOST_DATA // 1024} KiB; more is cut" in TEXT
     assert f"is kept for {limits.pending_seconds / DAY:g} days and up to {limits.pending_bytes // 1024**2} MiB" in TEXT
+    assert f"beside {limits.pending_share // 1024**2} MiB that each handler has" in TEXT
     assert f"for {limits.dead_seconds / DAY:g} days, {limits.dead_number:,} of them" in TEXT
     assert f"up to {limits.dead_bytes // 1024**2} MiB, the oldest" in TEXT
     assert f"has {LEAVE_SECONDS:g} s for what waits" in TEXT

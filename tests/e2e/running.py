@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,6 +139,12 @@ class RunningDaemon:
             server_path(server, "/call"), {"tool": tool, "arguments": arguments}, timeout=timeout
         )
         return answer
+
+    def rows(self, query: str) -> list[Any]:
+        """What is in the state file."""
+        with closing(sqlite3.connect(f"file:{self.folder}/state/state.db?mode=ro", uri=True)) as connection:
+            found: list[Any] = connection.execute(query).fetchall()
+        return found
 
     def order(self, server: str, order: str) -> dict[str, Any]:
         """Give an operator's order."""

@@ -310,6 +310,7 @@ class Neighbour:
             return True
         with self.phase("calm", least=CALM_CALLS):
             pass
+        print(f"99 of 100 calls took less than {self.p99(phase):.3f} s, and {self.p99('calm'):.3f} s in a calm")
         return self.p99(phase) < 2 * self.p99("calm")
 
     def slowest(self, phase: str) -> float:

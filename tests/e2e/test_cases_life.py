@@ -171,7 +171,7 @@ class TestStubbornTree:
 
 
 class TestEraProbe:
-    @pytest.mark.parametrize(("mode", "starts", "seconds"), [("exit", 2, 2.0), ("silent", 1, 4.0), ("confused", 1, 2.0)])
+    @pytest.mark.parametrize(("mode", "starts", "seconds"), [("exit", 2, 10.0), ("silent", 1, 12.0), ("confused", 1, 10.0)])
     async def test_one_that_cannot_stand_the_probe_is_connected_soon(self, case, quick, mode, starts, seconds):
         """It is ready by `initialize` in little time, in a fresh process where the first one died, and no crash is counted."""
         no_end_allowed = replace(quick, intensity=Intensity(ends=0, within=60.0))

@@ -105,18 +105,31 @@ def test_sessions_of_another_endpoint(victim: Client):
     assert 404 == answers[0][0]
 
 
+NEWER = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "slow__wait"}
+NEWER_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
 class UnderWay:
-    """A call of the victim that takes a while, under an id and with a progress token that a stranger knows."""
+    """A call of the victim that takes a while, under an id and with a progress token that a stranger knows.
+
+    It is one of 2026-07-28 where the victim has no session.
+    """
 
     ID = 4711
     TOKEN = "the victim's"
 
     def __init__(self, daemon: Besieged, victim: Client) -> None:
-        params = {"name": "slow__wait", "arguments": {"seconds": 0.5}, "_meta": {"progressToken": self.TOKEN}}
+        is_newer = "mcp-session-id" not in victim.headers
+        meta = {"progressToken": self.TOKEN, **(NEWER_META if is_newer else {})}
+        params = {"name": "slow__wait", "arguments": {"seconds": 0.5}, "_meta": meta}
         message = {"jsonrpc": "2.0", "id": self.ID, "method": "tools/call", "params": params}
+        headers = NEWER if is_newer else {}
         self._daemon = daemon
         self._answers: list[Answer] = []
-        self._thread = threading.Thread(target=lambda: self._answers.append(exchange(victim, "POST", message)))
+        self._thread = threading.Thread(target=lambda: self._answers.append(exchange(victim, "POST", message, **headers)))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -132,7 +145,7 @@ class UnderWay:
         return json.loads(self._answers[0][2])
 
 
-@pytest.mark.parametrize(
+REPLAYED = pytest.mark.parametrize(
     ("theirs", "unknown"),
     [
         (
@@ -153,6 +166,9 @@ class UnderWay:
     ],
     ids=["cancellation", "cancellation as text", "progress", "result", "error", "request"],
 )
+
+
+@REPLAYED
 def test_requests(daemon: Besieged, victim: Client, stranger: Client, theirs: dict[str, Any], unknown: dict[str, Any]):
     """Ids and progress tokens mean something in their own session only: cancelling or answering another's does nothing."""
     with UnderWay(daemon, victim) as call:
@@ -165,6 +181,27 @@ def test_requests(daemon: Besieged, victim: Client, stranger: Client, theirs: di
         "id": UnderWay.ID,
         "result": {"content": [{"type": "text", "text": "still here"}]},
     } == call.answer()
+
+
+@pytest.mark.parametrize("by", ["another principal", "the same one"])
+@REPLAYED
+def test_requests_of_the_newer_era(daemon: Besieged, by: str, theirs: dict[str, Any], unknown: dict[str, Any]):
+    """Where there are no sessions, an id or a token means something on its own connection only."""
+    token = (daemon.folder / "state" / "gateway.token").read_text().strip()
+    victim, stranger = Client(daemon), Client(daemon) if by == "the same one" else Client(daemon, tcp=True, token=token)
+    answers = []
+    with UnderWay(daemon, victim) as call:
+        for one in (unknown, theirs):
+            headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": one.get("method", "")}
+            params = {**one.get("params", {}), "_meta": NEWER_META}
+            message = {"jsonrpc": "2.0", **one, **({"params": params} if "method" in one else {})}
+            answers.append(exchange(stranger, "POST", message, **headers))
+    victim.close()
+    stranger.close()
+    status, headers, body = answers[0]
+
+    assert (status, headers, body.replace(b"4712", b"4711")) == answers[1]
+    assert "still here" == call.answer()["result"]["content"][0]["text"]
 
 
 def test_the_same_id_at_one_time(daemon: Besieged, victim: Client, stranger: Client):

@@ -52,7 +52,7 @@ class Demo:
     def complained(self) -> str:
         return self._err.read_text()
 
-    def until(self, is_so: Callable[[], bool], what: str, seconds: float = 15.0) -> None:
+    def until(self, is_so: Callable[[], bool], what: str, seconds: float = 40.0) -> None:
         deadline = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < deadline, f"{what}:\n{self.said()}\n{self.complained()}"

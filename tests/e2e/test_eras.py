@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 import pytest
 from mcp import Client
@@ -22,9 +23,11 @@ pytestmark = pytest.mark.anyio
 
 SERVERS = Path(__file__).parents[1] / "servers"
 DOWN = {"older": "legacy", "newer": "2026-07-28"}
-UP = [f"{era}_{transport}" for era in ("legacy", "modern") for transport in ("stdio", "http")]
 BLIND = "legacy_stdio"
 """Where nobody can tell within which call a server asks."""
+OWN = "legacy_stdio_own"
+"""The same with an instance for each client, of which it is known."""
+UP = [*(f"{era}_{transport}" for era in ("legacy", "modern") for transport in ("stdio", "http")), OWN]
 WHO = ("anna", "ben")
 SECONDS = 20
 
@@ -37,7 +40,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
         entries = [
             entry(name, url=web.url, era=name.split("_")[0])
             if name.endswith("http")
-            else puppet(name, SERVERS / "sdk_eras.py", str(folder / f"{name}.log"), era=name.split("_")[0])
+            else puppet(
+                name,
+                SERVERS / "sdk_eras.py",
+                str(folder / f"{name}.log"),
+                era=name.split("_")[0],
+                sharing="per-client" if name == OWN else "shared",
+            )
             for name in UP
         ]
         daemon = RunningDaemon(folder, "".join(entries))
@@ -96,10 +105,6 @@ class Person:
             result = await self.client.call_tool(tool, {"who": self.who}, **more)
         return result.content[0].text
 
-    async def touch(self, uri: str) -> None:
-        with anyio.fail_after(SECONDS):
-            await self.client.call_tool("touch", {"uri": uri})
-
 
 @dataclass
 class Case:
@@ -109,6 +114,7 @@ class Case:
     anna: Person
     ben: Person
     log: Path
+    daemon: RunningDaemon
 
     @property
     def both(self) -> tuple[Person, Person]:
@@ -125,6 +131,14 @@ class Case:
             for person in self.both:
                 tasks.start_soon(one, person)
         return results
+
+    async def touch(self, uri: str) -> None:
+        """Have a resource change in the process that is watched, which is never the one of a client alone."""
+        with anyio.fail_after(SECONDS):
+            if self.up == OWN:
+                await anyio.to_thread.run_sync(partial(self.daemon.call, self.up, "touch", uri=uri))
+            else:
+                await self.ben.client.call_tool("touch", {"uri": uri})
 
     @asynccontextmanager
     async def waiting(self, person: Person) -> AsyncIterator[None]:
@@ -179,7 +193,7 @@ async def opened(url: str, mode: str, who: str) -> AsyncIterator[Person]:
 
 @pytest.fixture(params=[(down, up) for down in DOWN for up in UP], ids=lambda one: f"{one[0]}-{one[1]}")
 async def case(request: pytest.FixtureRequest, served: RunningDaemon, anyio_backend: str) -> AsyncIterator[Case]:
-    """All eight."""
+    """All eight, and those with an instance for each client."""
     down, up = request.param
     if up == BLIND:  # of what was withdrawn before it may still ask, and would be known by nobody's call
         pid = served.server(up)["pid"]
@@ -190,7 +204,7 @@ async def case(request: pytest.FixtureRequest, served: RunningDaemon, anyio_back
     async with AsyncExitStack() as stack:
         anna, ben = [await stack.enter_async_context(opened(url, DOWN[down], who)) for who in WHO]
         assert (down == "newer") == (anna.client.protocol_version in MODERN_PROTOCOL_VERSIONS)
-        yield Case(up, anna, ben, served.folder / ("http.log" if up.endswith("http") else f"{up}.log"))
+        yield Case(up, anna, ben, served.folder / ("http.log" if up.endswith("http") else f"{up}.log"), served)
 
 
 async def test_each_is_asked_its_own_questions(case):
@@ -225,7 +239,7 @@ async def test_each_reads_its_own_log(case):
     await case.anna.until(lambda: len(case.anna.logged) >= 3)
     alone = [list(person.logged) for person in case.both]
     await case.together(lambda person: person.call("work"))
-    if case.up.endswith("http"):
+    if case.up.endswith("http") or case.up == OWN:
         for person in case.both:
             await person.until(lambda person=person: f"{person.who} 3" in person.logged[-1:])
 
@@ -274,7 +288,7 @@ async def test_each_is_told_of_what_it_watches(case):
             else:
                 await person.client.subscribe_resource(uris[person.who])
         for uri in uris.values():
-            await case.ben.touch(uri)
+            await case.touch(uri)
         for person in case.both:
             await person.until(lambda person=person: uris[person.who] in person.updated)
         tasks.cancel_scope.cancel()

@@ -248,11 +248,16 @@ def test_dead_letters_at_the_terminal(daemon: Hooked) -> None:
     unknown, both = daemon.mcpvisor("events", "retry", "nothing"), daemon.mcpvisor("events", "retry")
     retried = daemon.mcpvisor("events", "retry", letter["event"]["id"])
     daemon.until(lambda: letter["event"]["id"] in [event["id"] for event in daemon.told()], "the letter at the program")
+    daemon.mcpvisor("events", "drop", "--all")
+    nobody, vague = daemon.mcpvisor("events", "drop", "--handler", "hook"), daemon.mcpvisor("events", "drop", "x", "--all")
+    again = daemon.mcpvisor("events", "drop", "--all")
 
     assert (0, 1, 0) == (well.returncode, handlers.returncode, listed.returncode)
     assert re.search(rf"hook: resource_updated of notes {URIS[0]}: the program exited with code 1 .*a bad day", listed.stdout)
     assert "handler hook: 1 dead letter, see `mcpvisor events dead`" in status.stdout
     assert (1, 64) == (unknown.returncode, both.returncode)
+    assert (1, 64) == (nobody.returncode, vague.returncode)
+    assert (0, "no dead letters\n") == (again.returncode, again.stdout)
     assert (0, f"{letter['event']['id']} waits for hook again\n") == (retried.returncode, retried.stdout)
 
 
@@ -279,7 +284,8 @@ def test_a_test_event(daemon: Hooked) -> None:
     words = ("events", "emit", "--kind", "resource_updated", "--server", "anything", "--uri", "x://y")
     dry = daemon.mcpvisor(*words, "--dry-run")
     nothing = daemon.told("none")
-    real = daemon.mcpvisor(*words)
+    real = daemon.mcpvisor(*words, "--data", '{"reason": "notified"}')
+    strange = daemon.mcpvisor(*words, "--data", '{"new": "failed"}')
     nowhere = daemon.mcpvisor("events", "emit", "--kind", "log_message", "--server", "s", "--level", "error")
     wrong = daemon.mcpvisor("events", "emit", "--kind", "earthquake", "--server", "s")
     question = daemon.mcpvisor("events", "emit", "--kind", "elicitation", "--server", "s")
@@ -288,9 +294,10 @@ def test_a_test_event(daemon: Hooked) -> None:
 
     assert (0, f"hook by {origin}\n", []) == (dry.returncode, dry.stdout, nothing)
     assert (0, f"hook by {origin}: handled\n") == (real.returncode, real.stdout)
-    assert ("anything", {"uri": "x://y", "test": True}) == (sent["server"], sent["data"])
+    assert ("anything", {"uri": "x://y", "reason": "notified", "test": True}) == (sent["server"], sent["data"])
     assert (1, "", "mcpvisor: no route leads this event anywhere\n") == (nowhere.returncode, nowhere.stdout, nowhere.stderr)
-    assert (64, 64) == (wrong.returncode, question.returncode)
+    assert (64, 64, 64) == (wrong.returncode, question.returncode, strange.returncode)
+    assert "mcpvisor: an event of kind resource_updated has no 'new'; its data is: uri, reason\n" == strange.stderr
 
 
 def test_programs_end_with_the_daemon(daemon: Hooked) -> None:

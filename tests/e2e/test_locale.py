@@ -36,7 +36,7 @@ def test_text_is_utf8_in_any_locale(servers: Path) -> None:
     """In the locale C, with Python's own remedies for it switched off, text of any script goes out and comes in as it is."""
     bare = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": os.environ["PATH"]}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(servers / "stdio_crlf_split.py")], env=bare, capture_output=True, timeout=30
+        [sys.executable, "-c", PROGRAM, str(servers / "stdio_crlf_split.py")], env=bare, capture_output=True, timeout=90
     )
 
     assert (0, "\u00dcbung \u2603 \u6587Gibt den Text zur\u00fcck \U0001f680 \u6587\u5b57") == (

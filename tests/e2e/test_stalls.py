@@ -37,8 +37,8 @@ QUIET = puppet("quiet", SERVERS / "lite.py")
 
 
 @contextlib.contextmanager
-def unmoved(daemon: Besieged, seconds: float, within: float = MAX_HELD) -> Iterator[None]:
-    """For at least so long, and while the block lasts, no call, no probe and no status takes as much as `within`."""
+def unmoved(daemon: Besieged, seconds: float) -> Iterator[None]:
+    """For at least so long, and while the block lasts, no call, no probe and no status takes as much as 250 ms."""
     slowest_status = 0.0
     with Neighbour(daemon) as neighbour, Gauges(daemon) as gauges, neighbour.phase("stalled", least=CALLS):
         yield
@@ -50,10 +50,10 @@ def unmoved(daemon: Besieged, seconds: float, within: float = MAX_HELD) -> Itera
             time.sleep(0.05)
 
     assert [] == neighbour.failures
-    assert gauges.held < within
-    assert gauges.lag < within
-    assert neighbour.slowest("stalled") < within
-    assert slowest_status < within
+    assert gauges.held < MAX_HELD
+    assert gauges.lag < MAX_HELD
+    assert neighbour.slowest("stalled") < MAX_HELD
+    assert slowest_status < MAX_HELD
 
 
 def dropped(daemon: Besieged) -> float:
@@ -146,6 +146,7 @@ RESOLV = "nameserver 127.77.77.77\noptions timeout:30 attempts:2\n"
 """A name server that never answers: a lookup hangs for a minute."""
 
 
+@pytest.mark.alone
 @needs_namespaces
 def test_black_hole_for_dns(tmp_path: Path):
     """While no name is resolved nothing stalls, and the servers that need one say so; a known name is of use at once."""
@@ -168,7 +169,7 @@ def test_black_hole_for_dns(tmp_path: Path):
             told: set[str] = set()
             began = time.monotonic()
             daemon.write("later.toml", entry("known", url=url))
-            with unmoved(daemon, seconds=6, within=LOOKUP_SECONDS / 2):
+            with unmoved(daemon, seconds=6):
                 daemon.until(lambda: "known" in _ready(daemon), "the server whose name is known", LOOKUP_SECONDS)
             took = time.monotonic() - began
             daemon.until(lambda: not _silent(daemon, told), "every hole to say what is wrong")

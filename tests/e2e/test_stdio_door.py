@@ -239,6 +239,7 @@ def test_a_session_goes_on_after_a_restart_of_the_daemon(own, shim, how):
     client = shim(own)
     client.open()
     before = client.call(1, "moody__pid")
+    own.until(lambda: own.rows("SELECT count(*) FROM sessions") == [(1,)], "the session in the state file")
     own.end(how)
     client.send(id=2, method="tools/call", params={"name": "moody__pid", "arguments": {}})
     own.start()

@@ -21,7 +21,7 @@ SHORT_STOP = {"stdin": "300ms", "term": "300ms"}
 QUICK_RESTART = "RestartSec=100ms"
 SOON = 15.0
 """Seconds for what waits for nobody, on a machine that has other tests to run; who waits does so for good, or twice as long."""
-HANGS = 1.0
+HELD = 0.25
 """Seconds that nothing takes while journald hangs, which it does for longer than that."""
 
 NOISY = """
@@ -255,6 +255,7 @@ def test_the_journal_can_be_asked_for_a_server(service: Callable[..., Service]) 
     assert any("/no/such/program" in record["MESSAGE"] for record in failed)
 
 
+@pytest.mark.alone
 def test_a_journald_that_hangs_stalls_nothing(service: Callable[..., Service], machine: Machine) -> None:
     """While journald takes nothing and a server floods its stderr, calls to another are answered and the loop turns on time."""
     unit = service(puppet("good") + puppet("noisy", "stdio_inline.py", NOISY))
@@ -276,8 +277,8 @@ def test_a_journald_that_hangs_stalls_nothing(service: Callable[..., Service], m
     unit.until(lambda: unit.journal("MCP_SERVER=good", "MCP_EVENT=OperatorOrdered"), "a record after the stall")
 
     print(f"{len(lags)} calls; the slowest took {max(took):.3f} s, the largest lag was {max(lags):.3f} s")
-    assert max(took) < HANGS
-    assert max(lags) < HANGS
+    assert max(took) < HELD
+    assert max(lags) < HELD
 
 
 def sample(page: str, name: str) -> float:

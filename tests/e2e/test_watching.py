@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
@@ -248,7 +247,7 @@ async def test_a_kill_of_the_daemon(
     four = await clients(address)
     await four.watch()
     kept = "SELECT count(*) FROM sessions WHERE watched IS NOT NULL"
-    await apart_until(running, lambda: rows(running, kept) == [(2,)], "both sessions in the state file")
+    await apart_until(running, lambda: running.rows(kept) == [(2,)], "both sessions in the state file")
     os.kill(running.pid, signal.SIGKILL)
     await apart(running.process.wait)
     await apart(running.start)
@@ -269,11 +268,3 @@ async def test_a_kill_of_the_daemon(
     assert waiting == {ONE: ["legacy"], OTHER: ["legacy", "legacy"]}
     assert asked == sorted([ONE, OTHER])
     assert four.updated["legacy"][2:] == four.updated["modern"] == [ONE]
-
-
-def rows(running: RunningDaemon, query: str) -> list[Any]:
-    """What is in the state file."""
-    with sqlite3.connect(f"file:{running.folder}/state/state.db?mode=ro", uri=True) as connection:
-        found: list[Any] = connection.execute(query).fetchall()
-    connection.close()
-    return found

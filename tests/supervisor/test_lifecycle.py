@@ -393,10 +393,27 @@ class TestOrders:
         cycle = machine()
         number = run_to_ready(cycle)
         cycle.handle(lc.WantedSet(Wanted.STOPPED, "ordered"), 1.0)
-        early = cycle.handle(lc.WantedSet(Wanted.RUNNING, "ordered"), 1.0)
+        early = cycle.handle(lc.WantedSet(Wanted.RUNNING, "start ordered"), 1.0)
         late = cycle.handle(lc.Closed(number), 2.0)
 
         assert (opens(early), opens(late)) == ([], [2])
+        # Calls that come meanwhile wait for it, and all are told why it starts.
+        assert early == [lc.Moved(State.DRAINING, State.DRAINING, "start ordered")]
+        assert commands_of(late, lc.Moved) == [lc.Moved(State.DRAINING, State.STARTING, "start ordered")]
+
+    def test_a_next_try_that_comes_earlier_than_was_shown_is_told(self) -> None:
+        """A try that waits for nothing but the end of the last process has no time: it follows as soon as that is gone."""
+        cycle = machine()
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        number = cycle.generation
+        cycle.handle(lc.Ended(number, "start_timeout", "did not start"), 2.0)
+        due = cycle.next_attempt
+        told = cycle.handle(lc.RestartOrdered("restart ordered"), 2.1)
+
+        assert due == 3.0
+        assert told == [lc.Moved(State.BACKOFF, State.BACKOFF, cycle.reason)]
+        assert cycle.next_attempt is None
+        assert opens(cycle.handle(lc.Closed(number), 7.0)) == [number + 1]
 
     def test_an_end_while_stopping_is_no_crash(self) -> None:
         """A process that goes because it was asked to is not started again."""
@@ -711,6 +728,22 @@ class TestOtherCredentials:
 
         assert opens(cycle.handle(lc.SpecChanged(other, restart=False), 3.0)) == [2]
         assert waiting in (State.AUTH_REQUIRED, State.BACKOFF)
+
+    def test_they_are_tried_at_once_beside_the_session_that_serves(self) -> None:
+        """An edit that did not come up for want of them is not put off; one that is being tried asks for them anyway."""
+        cycle = machine(http())
+        run_to_ready(cycle)
+        cycle.handle(lc.SpecChanged(http(), restart=True), 1.0)
+        first = http(target=HttpTarget(url="http://127.0.0.1:1/mcp", headers=(("Authorization", "x"),)))
+        under_way = cycle.handle(lc.SpecChanged(first, restart=False), 2.0)
+        cycle.handle(lc.Ended(2, "auth", "401"), 3.0)
+        cycle.handle(lc.Closed(2), 3.0)
+        cycle.handle(lc.SpecChanged(replace(first, queue=1), restart=False), 4.0)
+        waiting = (cycle.state, cycle.next_attempt)
+        second = http(target=HttpTarget(url="http://127.0.0.1:1/mcp", headers=(("Authorization", "y"),)))
+
+        assert (under_way, waiting) == ([], (State.DEGRADED, 303.0))
+        assert opens(cycle.handle(lc.SpecChanged(second, restart=False), 5.0)) == [3]
 
     def test_a_session_that_stands_is_left_alone(self) -> None:
         """It asks for them with its next request; and a server that is to rest is not started for them."""

@@ -571,6 +571,22 @@ class TestLogs:
         """It is for the operator alone."""
         assert await self.logged(ANN, BOB) == ([0, 0], [(False, True)])
 
+    async def test_beside_another_request(self) -> None:
+        """A server may log in answer to whatever it is asked, so that of two clients it may be either's, and is neither's."""
+        server, had = MemoryServer(), list[Any]()
+        server.silent = {"tools/call", "completion/complete"}
+        async with asked_by(server) as supervisor, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: call(supervisor, ANN, on_log=had.append))
+            await anyio.wait_all_tasks_blocked()
+            door = supervisor.connection("files")
+            tasks.start_soon(lambda: door.request("completion/complete", {}, principal=BOB, on_log=had.append))
+            await anyio.wait_all_tasks_blocked()
+            server.say(LOG)
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+
+        assert had == []
+
     async def test_no_call(self) -> None:
         """It belongs to nobody in particular."""
         assert await self.logged() == ([], [(False, False)])

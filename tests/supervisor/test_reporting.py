@@ -10,8 +10,8 @@ import trio.testing
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
+from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.generation import only_fault
 from mcpvisor.supervisor.observer import NoObserver
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
@@ -143,7 +143,7 @@ def test_one_fault_is_told_without_its_groups() -> None:
     """A fault that comes out of task groups is told by its own name; several at once stay together."""
     fault, other = KeyError("a"), ValueError("b")
 
-    assert only_fault(ExceptionGroup("outer", [ExceptionGroup("inner", [fault])])) is fault
+    assert only_error(ExceptionGroup("outer", [ExceptionGroup("inner", [fault])])) is fault
     several = ExceptionGroup("several", [fault, other])
-    assert only_fault(several) is several
-    assert only_fault(other) is other
+    assert only_error(several) is several
+    assert only_error(other) is other

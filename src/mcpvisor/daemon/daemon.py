@@ -44,6 +44,7 @@ from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import OrphansSwept, ServerEvent
 from mcpvisor.supervisor.process.delegation import Subtree
@@ -161,7 +162,7 @@ class Daemon:
                     await self._run(parts, tasks, seen, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise only_one(group) from None  # what could not be opened is told as itself, not as a group of one
+            raise only_error(group) from None  # what could not be opened is told as itself, not as a group of one
         self._notifier.close()
         _log.info("stopped")
 
@@ -356,10 +357,3 @@ def _raise_file_limit() -> None:
     if soft != hard:
         with suppress(ValueError, OSError):  # some sandboxes refuse; the soft limit then stands
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def only_one(error: BaseException) -> BaseException:
-    """The one error in groups of one; a group of several stays what it is."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

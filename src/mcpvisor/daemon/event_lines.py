@@ -228,6 +228,11 @@ def _kind(method: str, mode: str) -> str:
     return f"elicitation, {mode}" if mode else method
 
 
+def _gave_up(event: ev.HandlerGaveUp) -> Line:
+    many = "1 event has become a dead letter" if event.count == 1 else f"{event.count} events have become dead letters"
+    return "error", f"handler {event.handler}: {many}: {event.why}", {"handler": event.handler, "count": event.count}
+
+
 def _noise(event: ev.StdoutNoise) -> Line:
     return "warning", f"{event.server}: stdout is not JSON-RPC: {event.excerpt}", {}
 
@@ -309,11 +314,7 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
         f"handler {e.handler}: takes events again, after {e.seconds:.0f} s",
         {"handler": e.handler, "seconds": e.seconds},
     ),
-    ev.HandlerGaveUp: lambda e: (
-        "error",
-        f"handler {e.handler}: {e.count} {'event has' if e.count == 1 else 'events have'} become dead letters: {e.why}",
-        {"handler": e.handler, "count": e.count},
-    ),
+    ev.HandlerGaveUp: _gave_up,
     ev.HandlersFlooded: lambda e: (
         "warning",
         f"events came faster than they could be routed: {e.count} have reached no handler",

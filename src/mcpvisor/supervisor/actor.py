@@ -166,7 +166,7 @@ class ServerActor:
         """Take an operator's order; `wanted` is the new goal, None for a restart."""
         self.reporter.emit(events.OperatorOrdered(at=time.time(), server=self.spec.name, order=order, who=who))
         inputs = self._goal.of_order(order, wanted, who)
-        self._authorising.current.try_again()
+        self._authorising.try_again()
         for event in inputs:
             self._handle(event)
 
@@ -222,6 +222,7 @@ class ServerActor:
                 self._generations.ended(event, before)
             case told.Closed(generation=number):
                 self._generations.closed(number)
+                self._authorising.gone(number)
             case _:
                 pass
         self._recall.keep()
@@ -255,7 +256,7 @@ class ServerActor:
             processes=self.reporter,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
-            credentials=self._authorising.current,
+            credentials=self._authorising.given(number),
             memory=self._http_memory,
         )
         generation = Generation(opening, self._means)
@@ -312,6 +313,6 @@ class ServerActor:
             since=self._since,
             wanted_by=BY_POLICY if is_done else self._goal.by,
             wanted_at=None if is_done else self._goal.at,
-            token_expires_at=self._authorising.current.expires_at,
+            token_expires_at=self._authorising.expires_at,
             subscriptions=self.subscriptions,
         )

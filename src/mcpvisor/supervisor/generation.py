@@ -16,6 +16,7 @@ import anyio
 from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.asking import capabilities
+from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negotiate
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.session import Lasting, Session
@@ -132,7 +133,7 @@ class Generation:
         except Exception as error:  # noqa: BLE001 - see below
             # A fault of ours must cost this generation only; the server is tried again like after any other end.
             _log.exception("generation %s of %s failed", self.number, self.spec.name)
-            fault = only_fault(error)
+            fault = only_error(error)
             self._ended(WireEnd(cause="internal", detail=f"a fault of mcpvisor itself: {type(fault).__name__}: {fault}"))
         finally:
             if place is not None:
@@ -224,10 +225,3 @@ class Generation:
 
     def __repr__(self) -> str:
         return f"<Generation {self.spec.name}#{self.number}: {self.session.calls if self.session else 0} calls>"
-
-
-def only_fault(error: BaseException) -> BaseException:
-    """The fault that task groups have wrapped; a group of several as it is."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

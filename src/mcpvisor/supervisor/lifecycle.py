@@ -178,7 +178,8 @@ class Lifecycle:
         return commands + self._move(State.DRAINING, self._rest_reason)
 
     def _change_spec(self, event: SpecChanged, now: float) -> list[Command]:
-        is_told_otherwise = self._current is None and event.spec.enabled and self.spec.target != event.spec.target
+        waits = self._current is None or (self._replacement is not None and self._replacement.generation is None)
+        is_told_otherwise = waits and event.spec.enabled and self.spec.target != event.spec.target
         self.spec = event.spec
         if event.restart or is_told_otherwise:  # other credentials may be what it was waiting for
             self._history.start_timeouts = 0
@@ -427,8 +428,14 @@ class Lifecycle:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""
         if self._held.open:
             self._due = True
-            self._deadline = None if self._own_next_attempt is not None else self._deadline
-            return []
+            if self.state is State.DRAINING:
+                return self._move(State.DRAINING, reason)  # whoever waits learns that it comes back after all
+            shown = self._own_next_attempt
+            if shown is None:
+                return []
+            self._deadline = None
+            # Where it comes earlier than was shown, whoever goes by that is told.
+            return [Moved(self.state, self.state, self.reason)] if now < shown else []
         opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
         self._current = self.generation

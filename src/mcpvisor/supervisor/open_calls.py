@@ -24,6 +24,11 @@ def may_ask(method: str) -> bool:
     return method in _READS_THAT_ASK or method not in READ_ONLY
 
 
+def may_log(_: str) -> bool:
+    """Whether a server may log something while it answers this: it may whatever it is asked."""
+    return True
+
+
 class CallClock:
     """The time of one call, in monotonic seconds: neither of its two ends comes nearer while a question is open."""
 
@@ -178,17 +183,19 @@ def origin_within(call: OpenCall | None) -> Origin:
     return OF_NOBODY if call is None else Origin(Belongs.CALL, call, (call,))
 
 
-def origin_among(open_calls: Sequence[OpenCall], given_up: Iterable[OpenCall] = ()) -> Origin:
-    """Whose something is of which the wire does not say it; never a guess.
+def origin_among(
+    open_calls: Sequence[OpenCall], given_up: Iterable[OpenCall] = (), counts: Callable[[str], bool] = may_ask
+) -> Origin:
+    """Whose something is of which the wire does not say it; never a guess. `counts` says in answer to which methods it comes.
 
     `open_calls` are the calls on the wire, the newest last; `given_up` those that nobody waits for any more, while the server
     may still be at them. Calls of one session are of one client; where there are no sessions, each call is of its own.
     """
-    asking = tuple(call for call in open_calls if may_ask(call.method))
+    asking = tuple(call for call in open_calls if counts(call.method))
     if not asking:
         return OF_NOBODY
     newest = asking[-1]
-    others = [*asking[:-1], *(call for call in given_up if may_ask(call.method))]
+    others = [*asking[:-1], *(call for call in given_up if counts(call.method))]
     if all(_is_of_one_client(newest.principal, other.principal) for other in others):
         return Origin(Belongs.CALL, newest, asking)
     return Origin(Belongs.AMBIGUOUS, None, asking)

@@ -143,6 +143,22 @@ def test_routes_stand_in_the_order_of_the_files(load_text: LoadText, etc: Path, 
             "routes[0].handler",
             "no is of type policy, which takes questions only",
         ),
+        (
+            '[handlers.no]\ntype = "policy"\n[routing]\ndefault = ["no"]\n',
+            4,
+            "routing.default",
+            "no is of type policy, which takes questions only",
+        ),
+        *(
+            (f'{LOG}[[routes]]\nhandler = "note"\n{key} = []\n', 5, f"routes[0].{key}", "an empty list, which nothing meets")
+            for key in ("event", "server", "uri")
+        ),
+        (
+            f'{LOG}[[routes]]\nhandler = "note"\nevent = "progress"\ntool = []\n',
+            6,
+            "routes[0].tool",
+            "expected no such key where anything will do",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(load_text: LoadText, text: str, line: int, key: str, words: str) -> None:

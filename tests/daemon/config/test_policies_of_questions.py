@@ -75,6 +75,10 @@ def test_every_key_of_a_rule(load_text: LoadText, tmp_path: Path) -> None:
         (rule('action = "accept", content = { a = [1] }'), "handlers.p.rules[0].content.a", "is a list; expected a text"),
         (rule('action = "accept", content = { a = nan }'), "handlers.p.rules[0].content.a", "expected a text, a number"),
         (rule('action = "accept", server = ""'), "handlers.p.rules[0].server", "expected patterns of 1 to"),
+        *(
+            (rule(f'action = "accept", {key} = []'), f"handlers.p.rules[0].{key}", "an empty list, which nothing meets")
+            for key in ("server", "tool", "mode", "asks")
+        ),
         ('[handlers.p]\ntype = "policy"\nrules = ["x"]\n', "handlers.p.rules[0]", "is a text; expected a table"),
         ('[handlers.operator]\ntype = "log"\n', "handlers.operator", "is the name of the built-in handler"),
         (

@@ -58,6 +58,7 @@ class PuppetConnection:
         if is_tried:
             self.first_try.set()
         self.calls: list[Call] = []
+        self.other_roots: list[Principal] = []
         self.called = anyio.Event()
         self.cancelled = anyio.Event()
         self.answer: Answer = self._echo
@@ -94,6 +95,9 @@ class PuppetConnection:
         except anyio.get_cancelled_exc_class():
             self.cancelled.set()
             raise
+
+    async def roots_changed(self, *, principal: Principal) -> None:
+        self.other_roots.append(principal)
 
 
 class PuppetSupervisor:
@@ -161,8 +165,8 @@ class PuppetSupervisor:
     def session_ended(self, client: Principal) -> None:
         self.ended.append(client)
 
-    def notify(self, name: str, method: str, params: JsonObject) -> None:
-        self.bus.emit(ServerNotified(at=0.0, server=name, method=method, params=params))
+    def notify(self, name: str, method: str, params: JsonObject, **whose: Any) -> None:
+        self.bus.emit(ServerNotified(at=0.0, server=name, method=method, params=params, **whose))
 
 
 @dataclass
@@ -219,7 +223,7 @@ def gateway(
     )
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until a condition holds, looking again every few milliseconds, for at most `seconds`."""
     with anyio.fail_after(seconds):
         while not condition():

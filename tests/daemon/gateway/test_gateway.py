@@ -15,6 +15,7 @@ from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetS
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.offer import Offer
+from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import ToolView
 
 pytestmark = pytest.mark.anyio
@@ -223,7 +224,7 @@ async def test_cancellation(supervisor: PuppetSupervisor, tmp_path: Path, era: s
 
 
 async def test_logging_legacy(supervisor: PuppetSupervisor, tmp_path: Path):
-    """Servers' log messages reach the sessions whose level admits them, with the server named."""
+    """What an instance of one client's own logs reaches that client as its level admits, with the server named; nobody else."""
     seen: list[tuple[str, str | None, Any]] = []
 
     async def on_log(params: Any) -> None:
@@ -234,10 +235,19 @@ async def test_logging_legacy(supervisor: PuppetSupervisor, tmp_path: Path):
         Client(f"{served.addresses[0]}/mcp", mode=LEGACY, logging_callback=on_log) as client,
     ):
         await client.set_logging_level("warning")
-        supervisor.notify("a", "notifications/message", {"level": "info", "data": "low"})
-        supervisor.notify("a", "notifications/message", {"level": "error", "logger": "db", "data": "high"})
-        supervisor.notify("b", "notifications/message", {"level": "error", "data": "other"})
-        await until(lambda: len(seen) == 2)
+        await client.call_tool("a__echo")
+        mine = supervisor.connection("a").calls[0].principal
+
+        def log(server: str, level: str, data: str, client: Principal | None = mine, **more: Any) -> None:
+            supervisor.notify(server, "notifications/message", {"level": level, "data": data, **more}, client=client)
+
+        log("a", "info", "low")
+        log("a", "error", "of all", client=None)
+        log("a", "error", "of another session", client=Principal(mine.name, "another"))
+        log("a", "error", "of another", client=Principal("another", mine.session))
+        log("a", "error", "high", logger="db")
+        log("b", "error", "other")
+        await until(lambda: len(seen) >= 2)
 
     assert sorted(seen) == [("error", "a/db", "high"), ("error", "b", "other")]
 
@@ -250,9 +260,11 @@ async def test_logging_modern(supervisor: PuppetSupervisor, tmp_path: Path):
         seen.append((params.level, params.logger, params.data))
 
     async def answer(call: Call) -> dict[str, Any]:
-        supervisor.notify("a", "notifications/message", {"level": "info", "data": "low"})
+        assert call.on_log is not None
+        call.on_log({"level": "info", "data": "low"})
+        supervisor.notify("a", "notifications/message", {"level": "error", "data": "of nobody"})
         supervisor.notify("b", "notifications/message", {"level": "error", "data": "other server"})
-        supervisor.notify("a", "notifications/message", {"level": "error", "data": "high"})
+        call.on_log({"level": "error", "data": "high"})
         return {"content": []}
 
     supervisor.connection("a").answer = answer
@@ -261,7 +273,7 @@ async def test_logging_modern(supervisor: PuppetSupervisor, tmp_path: Path):
         Client(f"{served.addresses[0]}/mcp", mode=MODERN, logging_callback=on_log, log_level="warning") as client,
     ):
         await client.call_tool("a__echo")
-        await until(lambda: len(seen) == 1)
+        await until(lambda: len(seen) >= 1)
 
     assert seen == [("error", "a", "high")]
     call = supervisor.connection("a").calls[0]

@@ -17,7 +17,8 @@ from tests.supervisor.transports.http_rig import puppet
 
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings
-from mcpvisor.supervisor.spec import Era, HttpTarget, ServerSpec, StdioLaunch
+from mcpvisor.supervisor.events import ServerNotified
+from mcpvisor.supervisor.spec import Era, HttpTarget, ServerSpec, Sharing, StdioLaunch
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 
@@ -79,10 +80,12 @@ class Way:
 
 
 @asynccontextmanager
-async def way(target: StdioLaunch | HttpTarget, era: Era, tmp_path: Path) -> AsyncIterator[Way]:
+async def way(
+    target: StdioLaunch | HttpTarget, era: Era, tmp_path: Path, sharing: Sharing = Sharing.SHARED
+) -> AsyncIterator[Way]:
     settings = GatewaySettings(listen=("127.0.0.1:0",), auth="open", state_dir=tmp_path, first_list_wait=20)
     async with Supervisor() as supervisor:
-        await supervisor.apply([ServerSpec(name="puppet", target=target, era=era)])
+        await supervisor.apply([ServerSpec(name="puppet", target=target, era=era, sharing=sharing)])
         with anyio.fail_after(20):
             await supervisor.wait_until("puppet", lambda status: status.state is State.READY)
         async with Gateway(supervisor, settings, instance=supervisor.instance, health=lambda *_: (200, "ok")) as gateway:
@@ -188,18 +191,40 @@ async def test_a_client_that_asked_for_no_log_gets_none(http_url: str, tmp_path:
     assert {"heard debug", "heard info", "heard error"} == set(session.texts)
 
 
-async def test_what_belongs_to_no_call_reaches_all_sessions(target: Any, tmp_path: Path):
-    """A message that comes while no client calls reaches every session that admits it."""
+async def test_what_belongs_to_no_call_is_for_the_operator(target: Any, tmp_path: Path):
+    """A message that comes while no client calls may speak of any client's affairs, and reaches none of them."""
     async with (
         way(target, Era.LEGACY, tmp_path) as to,
         to.client(LEGACY) as one,
-        to.client(LEGACY, "critical") as other,
-        to.client(LEGACY, "error") as third,
+        to.client(LEGACY, "debug") as other,
     ):
-        await one.client.call_tool("puppet__later", {"text": "for all"})
-        await until(lambda: bool(one.texts and third.texts))
+        with to.supervisor.bus.subscribe() as told:
+            await one.client.call_tool("puppet__later", {"text": "of nobody"})
+            with anyio.fail_after(20):
+                async for event in told:
+                    if isinstance(event, ServerNotified) and event.params.get("data") == "of nobody":
+                        break
+        await other.work("mine")  # on the same wires, behind it
+        await until(lambda: "mine error" in other.texts)
 
-    assert ([("error", "puppet", "for all")], [], ["for all"]) == (one.lines, other.texts, third.texts)
+    assert (False, None) == (event.to_caller, event.client)
+    assert ([], {"mine debug", "mine info", "mine error"}) == (one.lines, set(other.texts))
+
+
+async def test_what_its_own_server_logs_reaches_a_client(servers: Path, tmp_path: Path):
+    """Where a server runs for each client, all that it logs goes to that client, whether it calls or not, and to no other."""
+    launch = StdioLaunch(command=sys.executable, args=(str(servers / "sdk_logging.py"),))
+    async with (
+        way(launch, Era.LEGACY, tmp_path, Sharing.PER_CLIENT) as to,
+        to.client(LEGACY) as one,
+        to.client(LEGACY, "debug") as other,
+        to.client(LEGACY, "critical") as third,
+    ):
+        for client, text in ((third, "of third"), (one, "of one"), (other, "of other")):
+            await client.client.call_tool("puppet__later", {"text": text})
+        await until(lambda: bool(one.texts and other.texts))
+
+    assert [["of one"], ["of other"], []] == [client.texts for client in (one, other, third)]
 
 
 async def test_what_the_wire_cannot_place_is_for_the_one_who_calls(servers: Path, tmp_path: Path):

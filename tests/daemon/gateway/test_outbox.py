@@ -11,7 +11,6 @@ from mcpvisor.daemon.gateway import emissions, outbox
 from mcpvisor.daemon.gateway.emissions import Emissions
 from mcpvisor.daemon.gateway.loglevels import LevelWishes, admits, named
 from mcpvisor.daemon.gateway.outbox import Outbox
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 
 pytestmark = pytest.mark.anyio
@@ -171,15 +170,3 @@ def test_loggers_name_their_server():
     assert named("a", {"data": 1})["logger"] == "a"
     assert named("a", {"logger": "b"})["logger"] == "a/b"
     assert named("a", {"logger": 7})["logger"] == "a"
-
-
-def test_taps_end():
-    """A tap gets messages while it is open, of its server and level only."""
-    taps, seen = LogTaps(), []
-    with taps.tap("a", "warning", seen.append):
-        taps.deliver("a", {"level": "error", "n": 1})
-        taps.deliver("a", {"level": "debug", "n": 2})
-        taps.deliver("b", {"level": "error", "n": 3})
-    taps.deliver("a", {"level": "error", "n": 4})
-
-    assert [params["n"] for params in seen] == [1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -13,7 +15,7 @@ import trio.testing
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, EventHandler, HandlerEvent
 from mcpvisor.daemon.handlers.engine import LEAVE_SECONDS, QUEUE, STOP_SECONDS, HandlerEngine
 from mcpvisor.daemon.handlers.globs import Glob
-from mcpvisor.daemon.handlers.ledger import Ledger
+from mcpvisor.daemon.handlers.ledger import DAY, Ledger
 from mcpvisor.daemon.handlers.making import Surroundings
 from mcpvisor.daemon.handlers.routing import Match, Route, Routing, RoutingOptions
 from mcpvisor.daemon.handlers.runner import MADE_AGAIN
@@ -29,6 +31,7 @@ from mcpvisor.daemon.handlers.specs import (
 from mcpvisor.daemon.state.kept import KeptEvent
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import (
+    ClockJumped,
     Event,
     HandlerCircuitClosed,
     HandlerCircuitOpened,
@@ -340,6 +343,30 @@ async def test_dead_letters_can_be_brought_back() -> None:
     assert ({}, 1) == (rig.disk.events, len(rig.news(HandlerGaveUp)))
 
 
+async def test_dead_letters_can_be_dropped() -> None:
+    """`drop` forgets those of some events, of a handler, or all, also on disk; what it does not mean stays."""
+    rig = Rig()
+    rig.handlers.do = {name: refuse(is_final=True) for name in ("a", "b")}
+    async with rig.running(spec("a", kept=True), spec("b", kept=True)):
+        rig.update("all/1")
+        rig.update("a/2")
+        rig.update("b/3")
+        await rig.handlers.until(lambda: len(rig.handlers.given) >= 4)
+        await anyio.sleep(1)
+        by_uri = {kept.event["data"]["uri"]: kept.event["id"] for kept in rig.ledger.dead_letters}
+        shared = rig.engine.drop([by_uri["all/1"]])
+        left = sorted(rig.disk.events)
+        of_a = rig.engine.drop(None, "a")
+        unknown = rig.engine.drop(["nothing"]), rig.engine.drop(None, "c")
+        rest = rig.engine.drop(None)
+
+    assert [(by_uri["all/1"], "a"), (by_uri["all/1"], "b")] == sorted((one["id"], one["handler"]) for one in shared)
+    assert [f"a/{by_uri['a/2']}", f"b/{by_uri['b/3']}"] == left
+    assert ([{"id": by_uri["a/2"], "handler": "a"}], ([], [])) == (of_a, unknown)
+    assert ([{"id": by_uri["b/3"], "handler": "b"}], {}) == (rest, rig.disk.events)
+    assert 4 == len(rig.handlers.given)
+
+
 async def test_a_full_queue_is_told() -> None:
     """What finds no room is a dead letter with that reason; what was accepted is not touched."""
     rig = Rig()
@@ -374,6 +401,18 @@ async def test_another_spec_is_another_handler() -> None:
 
     assert ([], [("h", "restart", ("queue",))]) == (same, changes)
     assert ((["h"], []), (["h", "h"], ["h"])) == (before, after)
+
+
+async def test_changes_of_handlers_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reads the log sees when a handler came, was edited and went."""
+    rig = Rig()
+    with caplog.at_level(logging.INFO, "mcpvisor.daemon.handlers.engine"):
+        async with rig.running(spec("h")):
+            rig.apply(spec("h", queue=7))
+            rig.apply(spec("h", queue=7))
+            rig.apply()
+
+    assert ["handler h is there", "handler h is another one (queue)", "handler h is gone"] == caplog.messages
 
 
 async def test_a_handler_that_is_removed_gets_what_waits() -> None:
@@ -464,6 +503,53 @@ async def test_a_handler_whose_own_tasks_fail_is_made_anew() -> None:
 
         assert ["crashing/1", "crashing/1"] == rig.handlers.of("crashing")
         assert ["good"] == [name for name in rig.handlers.made if name != "crashing"]
+
+
+async def test_what_was_with_a_crash_for_the_last_time_is_no_secret() -> None:
+    """An event whose last try ends with its handler is a dead letter with that reason, and is not lost."""
+    rig = Rig()
+    rig.handlers.do = {"crashing": lambda _: anyio.sleep(5)}
+    async with rig.running(spec("crashing", retry=RetryPolicy(attempts=1))):
+        rig.update("crashing/1")
+        await rig.handlers.until(lambda: bool(rig.handlers.given))
+        rig.handlers.crash.set()
+        rig.update("crashing/2")
+        await rig.handlers.until(lambda: len(rig.handlers.of("crashing")) >= 2)
+
+        assert ["crashing/1", "crashing/2"] == rig.handlers.of("crashing")
+        assert ["crashing/1"] == [kept.event["data"]["uri"] for kept in rig.ledger.dead_letters]
+        assert rig.ledger.dead_letters[0].why.startswith("it has crashed: ")
+        assert [("crashing", "dead")] == [one for one in rig.counts.events if one[1] == "dead"]
+
+
+async def test_trouble_is_shown_before_there_is_an_event() -> None:
+    """A handler that takes nothing is shown with the reason, though nothing was ever given to it."""
+    rig = Rig()
+
+    def refuse_to_be(_: HandlerSpec) -> None:
+        raise ValueError("no such module")
+
+    rig.handlers.make = refuse_to_be
+    async with rig.running(spec("h")):
+        await anyio.sleep(1)
+        shown = {key: rig.engine.views()[0][key] for key in ("circuit", "trouble", "last_error")}
+
+    why = "it could not be made: ValueError: no such module"
+    assert {"circuit": "closed", "trouble": why, "last_error": why} == shown
+
+
+async def test_a_jump_of_the_clock_gives_nothing_up() -> None:
+    """What was accepted before the clock was set years ahead is still delivered."""
+    rig = Rig()
+    rig.handlers.do = {"h": hang}
+    async with rig.running(spec("h", kept=True, deadline=1e6)):
+        rig.update("h/1")
+        await anyio.sleep(1)
+        (kept,) = rig.ledger.pending()
+        before = rig.ledger.outdated(time.time() + 8 * DAY)
+        rig.bus.emit(ClockJumped(at=1.0, seconds=8 * DAY, asleep=0.0))
+
+        assert ([kept], []) == (before, rig.ledger.outdated(time.time() + 8 * DAY))
 
 
 async def test_what_is_too_old_is_given_up() -> None:

@@ -86,12 +86,12 @@ async def test_dead_letters_are_bounded(store: StateStore) -> None:
 
 async def test_pending_events_are_bounded(store: StateStore) -> None:
     """There is room for so many bytes, and what is coalesced into an event replaces it."""
-    ledger = Ledger(store, LedgerLimits(pending_bytes=500))
+    ledger = Ledger(store, LedgerLimits(pending_bytes=500, pending_share=0))
     ledger.accept("h", event("1", "x" * 300), 0.0)
-    full = ledger.has_room(200)
+    full = ledger.has_room("h", 200)
     ledger.accept("h", event("1"), 9.0)
 
-    assert (False, True) == (full, ledger.has_room(200))
+    assert (False, True) == (full, ledger.has_room("h", 200))
     assert [0.0] == [kept.accepted_at for kept in ledger.pending()]
 
 
@@ -106,3 +106,49 @@ async def test_what_is_pending_for_too_long(store: StateStore) -> None:
     ledger.revived(key, 11.0)
 
     assert (["1"], [], None) == (old, ledger.outdated(12.0), ledger.revived(key, 12.0))
+
+
+async def test_what_others_keep_leaves_room(store: StateStore) -> None:
+    """A handler has its share of room, and no more, while others fill what there is for all."""
+    ledger = Ledger(store, LedgerLimits(pending_bytes=500, pending_share=400))
+    ledger.accept("away", event("1", "x" * 450), 0.0)
+    of_others = ledger.has_room("away", 10), ledger.has_room("good", 300)
+    ledger.accept("good", event("2", "x" * 200), 0.0)
+    used = ledger.has_room("good", 300)
+    ledger.handled("good", "2")
+
+    assert ((False, True), False, True) == (of_others, used, ledger.has_room("good", 300))
+
+
+async def test_whoever_is_flooded_loses_its_own(store: StateStore) -> None:
+    """Dead letters of one handler go for want of room before those of another, in number as in bytes."""
+    few = Ledger(store, LedgerLimits(dead_number=3))
+    few.buried("good", event("old"), "x", 1, 0.0)
+    for number in range(9):
+        few.buried("flooded", event(str(number)), "x", 0, 1.0 + number)
+    small = Ledger(StateStore(store.path), LedgerLimits(dead_bytes=600))
+    for number in range(3):
+        small.buried("good", event(f"old {number}"), "x", 1, 0.0)
+    for number in range(2):
+        small.buried("flooded", event(str(number), "x" * 300), "x", 0, 1.0)
+
+    assert (["old", "7", "8"], 7) == ([kept.event["id"] for kept in few.dead_letters], few.lost)
+    assert ["old 0", "old 1", "old 2"] == [kept.event["id"] for kept in small.dead_letters]
+    assert ["good/old", "flooded/7", "flooded/8"] == [kept.key for kept in store.kept_events()]
+
+
+async def test_a_jump_of_the_clock_makes_nothing_older(store: StateStore) -> None:
+    """A clock that is set years ahead, as where there was none at the boot, ends no event; one that is set back, none later."""
+    ledger = Ledger(store, LedgerLimits(pending_seconds=10.0, dead_seconds=20.0))
+    ledger.accept("h", event("1"), 0.0)
+    ledger.buried("h", event("2"), "x", 1, 0.0)
+    ledger.clock_jumped(1e9)
+    after = ledger.outdated(1e9 + 5.0), [kept.event["id"] for kept in ledger.dead_letters]
+    late = [kept.event["id"] for kept in ledger.outdated(1e9 + 11.0)]
+    ledger.outdated(1e9 + 21.0)
+    back = Ledger(StateStore(store.path), LedgerLimits(pending_seconds=10.0))
+    back.clock_jumped(-1e9)
+    back.accept("h", event("3"), 0.0)
+
+    assert (([], ["2"]), ["1"], []) == (after, late, ledger.dead_letters)
+    assert ([], ["3"]) == (back.outdated(9.0), [kept.event["id"] for kept in back.outdated(11.0)])

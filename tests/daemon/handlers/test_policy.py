@@ -52,6 +52,16 @@ def test_a_rule_for_tools_fits_no_question_without_one() -> None:
     assert not fits(PolicyRule(action=PolicyAction.ACCEPT, tools=(Glob("**"),)), asked(tool=None))
 
 
+@pytest.mark.parametrize("name", ["password", "my/Password", "a/b/password/c", "/password"])
+def test_no_property_hides_from_a_pattern(name: str) -> None:
+    """A name is no path: `*` means all of it, also where a server has put a slash into it."""
+    rule = PolicyRule(action=PolicyAction.DECLINE, asks=(Glob("*password*"),))
+    schema = {"type": "object", "properties": {name: {"type": "string"}}}
+
+    assert fits(rule, asked(schema=schema))
+    assert fits(PolicyRule(action=PolicyAction.DECLINE, asks=(Glob(name.lower()),)), asked(schema=schema))
+
+
 def test_a_question_with_an_address_has_no_properties() -> None:
     """Conditions on a form do not hold where there is none."""
     rule = PolicyRule(action=PolicyAction.ACCEPT, asks=(Glob("**"),))

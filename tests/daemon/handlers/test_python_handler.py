@@ -101,6 +101,29 @@ async def test_its_failures_are_told(code: Code) -> None:
     ] == told
 
 
+async def test_odd_failures_cost_their_event_alone(code: Code) -> None:
+    """Whatever is odd about a failure, it is told as one that may be tried again, and the worker goes on."""
+    code.write(
+        f"{DELIVER}"
+        "        if event.id == 'ev-1': raise DeliveryFailed('later', retry_after=float('nan'))\n"
+        "        if event.id == 'ev-2': raise DeliveryFailed(ValueError('odd'), retry_after='soon', is_final='yes')\n"
+        "        if event.id == 'ev-3': raise ValueError('file \\udcff')\n"
+        "        if event.id == 'ev-4': raise BaseException('none of ours')\n"
+        "        note(event.id)\n"
+    )
+    async with running(code.options()) as handler:
+        failures = [await failing(handler, event(number)) for number in (1, 2, 3, 4)]
+        await handler.deliver(event(5))
+        assert 1 == handler.generation
+
+    assert [
+        ("later", None, False),
+        ("odd", None, False),
+        ("ValueError: file ?", None, False),
+        ("BaseException: none of ours", None, False),
+    ] == [(str(one), one.retry_after, one.is_final) for one in failures]
+
+
 async def test_many_at_one_time(code: Code) -> None:
     """Events that are delivered at one time are with the object at one time, and each gets its own outcome."""
     code.write(
@@ -415,8 +438,11 @@ async def test_no_worker_can_be_started(code: Code) -> None:
     code.write(GOOD)
     async with running(code.options(cwd="/no/such/folder")) as handler:
         failed = await failing(handler)
+        trouble = handler.trouble
+    assert str(failed) == trouble
     assert "cwd '/no/such/folder' is no folder that can be entered: edit the key `cwd`" == str(failed)
     assert failed.retry_after is not None
+    assert not failed.was_tried
 
 
 async def test_the_end_is_in_good_order(code: Code) -> None:

@@ -196,6 +196,24 @@ def test_nothing_is_given_up_while_a_handler_is_away() -> None:
     assert ["0", "1", "2", "3", "4"] == sorted(done)
 
 
+def test_what_nobody_has_tried_does_not_count() -> None:
+    """An event is not given up while nobody is there to take it, however few tries it has; the circuit opens all the same."""
+    waits = queue(retry=RetryPolicy(attempts=1, delay=1.0), circuit=CircuitPolicy(failures=3, open_for=60.0))
+    offer(waits, event("1"))
+    verdicts = []
+    for now in (0.0, 10.0, 20.0):
+        assert ["1"] == given_now(waits, now)
+        verdicts.append(waits.failed("1", Failure(why="no worker", was_tried=False), now).is_dead)
+    state = waits.circuit.state
+    given_now(waits, 100.0)
+    waits.handled("1")
+    offer(waits, event("2"), now=101.0)
+    given_now(waits, 101.0)
+
+    assert ([False] * 3, CircuitState.OPEN) == (verdicts, state)
+    assert waits.failed("2", BAD, 101.0).is_dead
+
+
 def test_the_circuit() -> None:
     """After failures in a row nothing is given, then one event, and what becomes of that decides."""
     waits = queue(concurrency=4, circuit=CircuitPolicy(failures=2, open_for=30.0), retry=RetryPolicy(delay=1.0))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.supervisor.transports.certificates import Authority
 from tests.supervisor.transports.http_rig import Puppet, puppet, raw_server
@@ -184,6 +185,47 @@ async def test_nobody_listens() -> None:
 
     assert (False, None) == (is_final, retry_after)
     assert f"cannot connect to {url.removesuffix('/mcp')}: Connection refused" == words
+
+
+CRUMBS = b"HTTP/1.1 %s\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def crumbling(status: bytes) -> tuple[str, bool]:
+    """What a receiver gets whose body has no end and comes a byte at a time; whether the loop was free meanwhile."""
+    turns = 0
+
+    async def serve(stream: Any) -> None:
+        await stream.receive()
+        await stream.send(CRUMBS % status)
+        while True:
+            await stream.send(b"1\r\na\r\n" * 10_000)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with raw_server(serve) as url, hook(url) as handler, anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        told = "handled"
+        with anyio.fail_after(20):
+            try:
+                await (handler.deliver(EVENT) if status != b"200 OK" else handler.answer(QUESTION))
+            except DeliveryFailed as failed:
+                told = str(failed)
+        tasks.cancel_scope.cancel()
+    return told, turns >= 1000
+
+
+async def test_crumbs_hold_nobody_up() -> None:
+    """A body in endless pieces of a byte is not read for long, and others have their turn between the pieces."""
+    answer = await crumbling(b"200 OK")
+    refusal = await crumbling(b"500 Oh")
+
+    assert ("the answer came in pieces of less than 64 bytes", True) == answer
+    assert refusal[0].endswith("answered 500 Internal Server Error")
+    assert refusal[1]
 
 
 async def test_garbage_is_no_answer() -> None:

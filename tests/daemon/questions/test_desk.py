@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
-from tests.daemon.questions.asking import ACCEPTED, DECLINED, Client, question
+from tests.daemon.questions.asking import ACCEPTED, DECLINED, NAME_FORM, Client, question
 
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, HandlerAnswer, HandlerQuestion
 from mcpvisor.daemon.questions.contract import CanBeAsked
@@ -132,6 +132,24 @@ async def test_whatever_befalls_a_handler_is_a_decline(do: Any, action: str, why
     assert [("handler rules", action, why)] == scene.settled()
     assert action == result["action"]
     assert [("git", "form", "[git] Who?", "commit")] == [(q.server, q.mode, q.message, q.tool) for q in handler.asked]
+
+
+async def test_what_a_handler_is_given() -> None:
+    """Server, mode, text, form or address whole, tool and trace of each question, and nothing else that the server said."""
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    said = {"_meta": {**trace, "vendor": 1, "progressToken": 2}, "more": "x"}
+    page = {"mode": "url", "message": "Sign in", "url": "https://a.example/x?y=z", "elicitationId": "e1"}
+    handler = Handler(says(HandlerAnswer(action="decline")))
+    scene = Scene(Route("rules", handler, 7.0))
+    for params in (NAME_FORM, page):
+        await scene.desk.ask(question({**params, **said}, belongs=Belongs.AMBIGUOUS, principal=None), None)
+    form, url = handler.asked
+
+    assert ("git", "commit", trace) == (form.server, form.tool, form.meta) == (url.server, url.tool, url.meta)
+    assert ("form", "[git] Who?", NAME_FORM["requestedSchema"], None) == (form.mode, form.message, form.schema, form.url)
+    assert ("url", "[git] Sign in", None, page["url"]) == (url.mode, url.message, url.schema, url.url)
+    assert form.id
+    assert form.id != url.id
 
 
 async def test_where_nobody_is_there_it_is_declined_at_once() -> None:

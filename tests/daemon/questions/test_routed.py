@@ -12,6 +12,7 @@ from mcpvisor.daemon.handlers.routing import Match, Route, Routing, RoutingOptio
 from mcpvisor.daemon.handlers.specs import HandlerSpec
 from mcpvisor.daemon.handlers.webhook_options import WebhookOptions
 from mcpvisor.daemon.questions.routed import RoutedQuestions
+from mcpvisor.supervisor.secret import Secret
 
 ASKED = frozenset({"elicitation"})
 RULES = HandlerSpec(name="rules", options=PolicyOptions(), deadline=3.0)
@@ -80,7 +81,8 @@ def test_a_policy_needs_nothing_that_runs() -> None:
 @pytest.mark.anyio
 async def test_a_handler_that_runs_answers_and_one_that_does_not_fails() -> None:
     """What takes events only, or is not there now, is a failure with its reason, which is a decline."""
-    spec, routing = HandlerSpec(name="ask", options=WebhookOptions(url="https://a.example/")), Routing(routes=(to("ask"),))
+    options = WebhookOptions(url="https://a.example/", secrets=(Secret("s" * 16),))
+    spec, routing = HandlerSpec(name="ask", options=options), Routing(routes=(to("ask"),))
     good, mute, gone = (routed(routing, spec, running=running)(question()) for running in (Answerer(), object(), None))
     assert good is not None
     assert good.handler is not None

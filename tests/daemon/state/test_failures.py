@@ -293,6 +293,22 @@ async def test_a_file_that_is_removed_while_it_is_used(opened, tmp_path):
     assert [("uid:0",)] == query(path, "SELECT who FROM orders")
 
 
+async def test_a_log_that_is_removed_while_it_is_used(opened, tmp_path):
+    """What is written after that is in the file at once, and not lost with the process; nothing before it is lost either."""
+    path = tmp_path / "state.db"
+    async with opened() as store:
+        store.keep_order("files", ORDER)
+        await store.keep_token("old", TOKEN)
+        (tmp_path / "state.db-wal").unlink()
+        (tmp_path / "state.db-shm").unlink()
+        await store.keep_token("new", TOKEN)
+        assert await store.flush()
+        seen = query(path, "SELECT key FROM tokens ORDER BY 1"), query(path, "SELECT who FROM orders")
+
+        assert ([], True) == (store.emptied, store.health.up)
+    assert ([("new",), ("old",)], [("uid:0",)]) == seen
+
+
 async def test_few_damaged_files_are_kept(opened, tmp_path):
     """A disk that damages files again and again is not filled by them."""
     for _ in range(5):

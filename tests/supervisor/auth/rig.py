@@ -60,7 +60,7 @@ class Rig:
         self.spec = replace(self.spec, target=replace(self.spec.target, **keys), **changes)
         await self.supervisor.apply([self.spec])
 
-    async def reach(self, *states: State, seconds: float = 10.0) -> ServerStatus:
+    async def reach(self, *states: State, seconds: float = 30.0) -> ServerStatus:
         """Its status once it is in one of these states."""
         with anyio.fail_after(seconds):
             return await self.supervisor.wait_until("docs", lambda status: status.state in states)
@@ -102,7 +102,7 @@ class Rig:
 
     async def until(self, name: str, value: Any) -> None:
         """Return once the puppet has counted so far; it gives no events."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while self.counted(name) != (value,):
                 await anyio.sleep(0.01)
 

@@ -210,7 +210,7 @@ async def test_a_failed_fetch_shows_at_once_and_mends_itself(server: Puppet, mod
 
 async def test_an_idle_server_has_its_token_renewed(server: Puppet) -> None:
     """A token of a short life is renewed before it runs out, whether anybody calls or not."""
-    server.control("set", lifetime=5)
+    server.control("set", lifetime=10)
     async with supervised(server, client(server)) as rig:
         await rig.reach(State.READY)
         server.control("set", lifetime=3600)
@@ -382,7 +382,38 @@ async def test_another_client_is_another_session(server: Puppet) -> None:
         await rig.until("initializes", 2)
         await rig.reach(State.READY)
         assert 2 == rig.counted("token_requests")[0]
-        assert 1 == len(rig.told(events.CredentialsDropped))
+        told = [event.expires_at for event in rig.told(events.CredentialsRefreshed)]
+        assert (told[1], []) == (rig.supervisor.status("docs").token_expires_at, rig.told(events.CredentialsDropped))
+
+
+async def test_an_edit_that_is_not_in_force_leaves_the_session_its_credentials(server: Puppet) -> None:
+    """While the next session does not come up the one that serves renews what it has; a corrected secret is tried at once."""
+    wrong = Secret("wrong")
+    async with supervised(server, client(server), probe=ProbePolicy(interval=0.2, timeout=2.0)) as rig:
+        await rig.reach(State.READY)
+        await rig.apply(auth=client(server, scope="other", client_secret=wrong))
+        reason = (await rig.reach(State.DEGRADED)).reason
+        server.control("revoke")
+        assert ("hello", 1) == (await rig.call(), rig.counted("initializes")[0])
+        assert reason == (await rig.reach(State.DEGRADED)).reason
+        told = [event.expires_at for event in rig.told(events.CredentialsRefreshed)]
+        assert told[1] == rig.supervisor.status("docs").token_expires_at
+        await rig.apply(auth=client(server, scope="other"))
+        await rig.until("initializes", 2)
+        assert ("", "hello") == ((await rig.reach(State.READY)).reason, await rig.call())
+        assert [] == rig.told(events.CredentialsDropped)
+
+
+async def test_nothing_is_known_of_a_token_once_its_last_session_is_gone(server: Puppet) -> None:
+    """An entry that fetches none any more has none that expires."""
+    server.control("set", accepted=["fixed"])
+    async with supervised(server, client(server)) as rig:
+        await rig.reach(State.READY)
+        await rig.apply(auth=Bearer(Secret("fixed")))
+        await rig.until("deletes", 1)
+        with anyio.fail_after(10):
+            await rig.supervisor.wait_until("docs", lambda status: status.token_expires_at is None)
+        assert ["entry"] == [event.cause for event in rig.told(events.CredentialsDropped)]
 
 
 async def test_credentials_of_one_server_never_reach_another(server: Puppet) -> None:

@@ -38,7 +38,7 @@ anyio.run(main, backend=sys.argv[1])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_orphans_that_come_to_us_are_reaped(backend):
     """As init of a container no zombie of a server's tree is left, and the exit status of another child is not stolen."""
-    run = subprocess.run([sys.executable, "-c", PARENT, backend], capture_output=True, text=True, timeout=20)
+    run = subprocess.run([sys.executable, "-c", PARENT, backend], capture_output=True, text=True, timeout=90)
 
     assert "" == run.stderr
     assert {"others": 1, "left": []} == json.loads(run.stdout)

@@ -228,7 +228,7 @@ async def echo(wire: HttpWire | SseWire, text: str = "hello") -> str:
     return (await wire.request("tools/call", {"name": "echo", "arguments": {"text": text}}))["content"][0]["text"]
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until something that gives no event has become true."""
     with anyio.fail_after(seconds):
         while not condition():

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient
-from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, table, tell, width
+from mcpvisor.daemon.cli.using import json_object
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb, duration
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import clock_time
@@ -31,15 +32,19 @@ def register_events(events: Parser) -> None:
     emit.add_argument("--kind", required=True, metavar="K", help="such as resource_updated")
     emit.add_argument("--server", required=True, metavar="S", help="the server that it is said to be of")
     emit.add_argument("--uri", metavar="U", help="of a resource_updated")
-    emit.add_argument("--tool", metavar="T", help="of progress")
+    emit.add_argument("--tool", metavar="T", help="of progress; of an elicitation, with --dry-run")
     emit.add_argument("--level", metavar="L", help="of a log_message")
+    emit.add_argument("--data", metavar="JSON", help="""what else is in its data, as '{"new": "failed"}'""")
     emit.add_argument("--dry-run", action="store_true", help="only say where it would go")
     emit.add_argument("--timeout", type=duration, default=EMIT_SECONDS, metavar="T", help="how long to wait for it (10s)")
     dead = add_verb(beneath, "dead", show_dead, "list events that were given up")
     dead.add_argument("-n", "--newest", type=int, default=50, metavar="N", help="how many of them (50)")
     retry = add_verb(beneath, "retry", retry_dead, "give dead letters to their handlers once more")
-    retry.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
-    retry.add_argument("--all", action="store_true", help="all of them")
+    drop = add_verb(beneath, "drop", drop_dead, "forget dead letters that nobody wants any more")
+    for verb in (retry, drop):
+        verb.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
+        verb.add_argument("--handler", metavar="NAME", help="all of one handler")
+        verb.add_argument("--all", action="store_true", help="all of them")
 
 
 def show_handlers(arguments: argparse.Namespace) -> int:
@@ -53,14 +58,15 @@ def show_handlers(arguments: argparse.Namespace) -> int:
     else:
         for line in table(_HEADER, [_row(handler, answer["now"]) for handler in handlers], width()):
             say(line)
-    is_well = all(handler.get("circuit", "closed") == "closed" and not handler["dead"] for handler in handlers)
-    return int(Exit.DONE if is_well else Exit.NO)
+    return int(Exit.DONE if all(_is_well(handler) for handler in handlers) else Exit.NO)
 
 
 def emit_event(arguments: argparse.Namespace) -> int:
     """`events emit`: 0 when it was handled everywhere it went; 1 when it goes nowhere, or was not handled in time."""
     body = {key: getattr(arguments, key) for key in ("kind", "server", "uri", "tool", "level", "dry_run", "timeout")}
     body = {key: value for key, value in body.items() if value is not None}
+    if arguments.data is not None:
+        body["data"] = json_object(arguments.data, "the data")
     answer = ControlClient(arguments.socket).post("/v1/events:emit", body, timeout=arguments.timeout + ANSWER_SECONDS)
     if arguments.json:
         say_json(answer)
@@ -95,11 +101,7 @@ def show_dead(arguments: argparse.Namespace) -> int:
 
 def retry_dead(arguments: argparse.Namespace) -> int:
     """`events retry`: 1 where a handler of one of them is not there."""
-    if bool(arguments.ids) == arguments.all:
-        tell("name the ids of dead letters, or --all")
-        return int(Exit.USAGE)
-    body = {"all": True} if arguments.all else {"ids": arguments.ids}
-    answer = ControlClient(arguments.socket).post("/v1/handlers/dead:retry", body)
+    answer = ControlClient(arguments.socket).post("/v1/handlers/dead:retry", _which(arguments))
     if arguments.json:
         say_json(answer)
     else:
@@ -109,6 +111,32 @@ def retry_dead(arguments: argparse.Namespace) -> int:
         if not answer["retried"]:
             say("no dead letters")
     return int(Exit.DONE if all(one["handler_is_there"] for one in answer["retried"]) else Exit.NO)
+
+
+def drop_dead(arguments: argparse.Namespace) -> int:
+    """`events drop`: forgets dead letters, and says of whom."""
+    answer = ControlClient(arguments.socket).post("/v1/handlers/dead:drop", _which(arguments))
+    if arguments.json:
+        say_json(answer)
+    else:
+        for one in answer["dropped"]:
+            say(clean_line(f"{one['id']} of {one['handler']} is dropped"))
+        if not answer["dropped"]:
+            say("no dead letters")
+    return int(Exit.DONE)
+
+
+def _which(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The dead letters that are meant, as the control API takes them. Raises CliError."""
+    asked = {"ids": arguments.ids, "handler": arguments.handler, "all": arguments.all}
+    named = {key: value for key, value in asked.items() if value}
+    if len(named) != 1:
+        raise CliError(Exit.USAGE, "name the ids of dead letters, --handler NAME, or --all")
+    return named
+
+
+def _is_well(handler: Mapping[str, Any]) -> bool:
+    return handler.get("circuit", "closed") == "closed" and not handler["dead"] and not handler.get("trouble")
 
 
 def _row(handler: Mapping[str, Any], now: float) -> tuple[str, ...]:

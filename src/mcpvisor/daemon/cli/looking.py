@@ -119,8 +119,10 @@ def _handler_troubles(handlers: Sequence[Mapping[str, Any]], now: float) -> list
             due = handler.get("next_try")
             again = f", tried again in {seconds(due - now)}" if due is not None and due > now else ""
             parts.append(f"left alone after {counted(handler['failures'], 'failure')}{again}: {handler['last_error']}")
+        elif handler.get("trouble"):
+            parts.append(f"takes nothing now: {handler['trouble']}")
         if handler["state"] == "absent" and handler["waiting"]:
-            parts.append(f"is not configured, and {counted(handler['waiting'], 'event')} wait for it")
+            parts.append(f"is not configured, and {counted(handler['waiting'], 'event')} wait until it is again")
         if handler["dead"]:
             parts.append(f"{counted(handler['dead'], 'dead letter')}, see `mcpvisor events dead`")
         lines += [clean_line(f"handler {name}: {part}") for part in parts]

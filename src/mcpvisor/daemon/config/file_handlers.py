@@ -14,7 +14,8 @@ from mcpvisor.daemon.config.positions import Document, KeyPath
 from mcpvisor.daemon.config.problems import Findings, Problem, nearest
 from mcpvisor.daemon.config.route_entry import read_route, read_routing
 from mcpvisor.daemon.config.table_reader import TableReader
-from mcpvisor.daemon.handlers.routing import Route, RoutingOptions
+from mcpvisor.daemon.handlers.contract import EventKind
+from mcpvisor.daemon.handlers.routing import QUIET_KINDS, Route, RoutingOptions
 from mcpvisor.daemon.handlers.specs import ANSWER_QUESTIONS, OPERATOR, TAKE_EVENTS, HandlerSpec, HandlerType
 
 TABLES: Final = ("handlers", "routes", "routing")
@@ -125,13 +126,20 @@ def check_ways(document: Document, found: FileHandlers, types: Mapping[str, Hand
     numbers = _numbers_of(document)
     for route in found.routes:
         path: KeyPath = (*numbers.get(route.origin, ("routes",)), "handler")
-        faults = [*_unknown(document, path, route.handlers, {**types, OPERATOR: None}), *_unfit(document, path, route, types)]
+        faults = [
+            *_unknown(document, path, route.handlers, {**types, OPERATOR: None}),
+            *_unfit(document, path, route.handlers, route.kinds, types),
+        ]
         found.faults_of_routes += faults
         if not faults:
             good.append(route)
     found.routes = good
     if found.options is not None:
-        found.faults_of_routes += _unknown(document, ("routing", "default"), found.options.default, types)
+        path = ("routing", "default")
+        found.faults_of_routes += [
+            *_unknown(document, path, found.options.default, types),
+            *_unfit(document, path, found.options.default, QUIET_KINDS, types),
+        ]
 
 
 def _numbers_of(document: Document) -> dict[str, KeyPath]:
@@ -156,15 +164,21 @@ def _unknown(
     ]
 
 
-def _unfit(document: Document, path: KeyPath, route: Route, types: Mapping[str, HandlerType | None]) -> list[Problem]:
+def _unfit(
+    document: Document,
+    path: KeyPath,
+    handlers: Iterable[str],
+    kinds: frozenset[EventKind],
+    types: Mapping[str, HandlerType | None],
+) -> list[Problem]:
     problems: list[Problem] = []
-    for handler in route.handlers:
-        if handler == OPERATOR and route.kinds - {"elicitation"}:
+    for handler in handlers:
+        if handler == OPERATOR and kinds - {"elicitation"}:
             problems.append(document.problem(path, f"{OPERATOR} is the built-in handler, which takes questions only"))
         kind = types.get(handler)
-        if kind is not None and "elicitation" in route.kinds and kind not in ANSWER_QUESTIONS:
+        if kind is not None and "elicitation" in kinds and kind not in ANSWER_QUESTIONS:
             problems.append(document.problem(path, f"{handler} is of type {kind.value}, which answers no questions"))
-        if kind is not None and route.kinds - {"elicitation"} and kind not in TAKE_EVENTS:
+        if kind is not None and kinds - {"elicitation"} and kind not in TAKE_EVENTS:
             problems.append(document.problem(path, f"{handler} is of type {kind.value}, which takes questions only"))
     return problems
 

@@ -78,7 +78,7 @@ def _globs(table: TableReader, key: str) -> tuple[Glob, ...]:
 def _each(table: TableReader, key: str, convert: Callable[[str], _T], expected: str) -> tuple[_T, ...]:
     """What `convert` makes of each word; its ValueError becomes a problem with `expected`."""
     found: list[_T] = []
-    for word in table.words(key):
+    for word in table.condition(key):
         try:
             found.append(convert(word))
         except ValueError:

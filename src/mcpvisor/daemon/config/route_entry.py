@@ -64,7 +64,7 @@ def read_routing(entry: TableReader, document: Document, path: KeyPath) -> Routi
 
 
 def _kinds(entry: TableReader) -> frozenset[EventKind]:
-    words = entry.words("event")
+    words = entry.condition("event")
     item = entry.item("event")
     if item is None or not words:
         return QUIET_KINDS
@@ -76,7 +76,7 @@ def _kinds(entry: TableReader) -> frozenset[EventKind]:
 
 
 def _globs(entry: TableReader, key: str) -> tuple[Glob, ...]:
-    patterns = entry.words(key)
+    patterns = entry.condition(key)
     item = entry.item(key)
     for pattern in patterns:
         if item is not None and not 0 < len(pattern) <= MAX_PATTERN:

@@ -99,6 +99,16 @@ class TableReader:
         text = self.plain(key)
         return () if text is None else (text,)
 
+    def condition(self, key: str) -> tuple[str, ...]:
+        """The words of a condition, of which one has to hold; empty when absent, where it always does.
+
+        An empty list is a problem: nothing could meet it, and it must not be taken for no condition.
+        """
+        item = self.item(key)
+        if item is not None and item.value == []:
+            self._scope.problem(item, "is an empty list, which nothing meets", expected="no such key where anything will do")
+        return self.words(key)
+
     def elements(self, key: str) -> list[Item]:
         """The elements of a list; empty when absent."""
         item = self.item(key)

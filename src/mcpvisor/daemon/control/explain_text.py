@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.spans import seconds
@@ -23,6 +23,17 @@ _JUST_NOW: Final = 2.0
 """Seconds for which a time that passed may be called now; the daemon acts on it within much less."""
 
 _PLAIN_FIELDS: Final = (
+    "handler",
+    "id",
+    "method",
+    "mode",
+    "tool",
+    "belongs",
+    "principal",
+    "whom",
+    "action",
+    "by",
+    "properties",
     "catalog",
     "entry",
     "limits",
@@ -49,6 +60,9 @@ _PLAIN_FIELDS: Final = (
     "lost",
     "uri",
     "state",
+    "fields",
+    "level",
+    "failures",
 )
 """The fields of events that say something in one line, in the order in which they are shown."""
 
@@ -83,10 +97,17 @@ def event_line(event: Mapping[str, Any], clock: Callable[[float], str] = clock_t
     """One event on one line."""
     is_uncounted = event["kind"] == "probe_missed" and not event["misses"]
     hidden = ("misses", "allowed") if is_uncounted else ()
-    said = [f"{name}={event[name]}" for name in _PLAIN_FIELDS if name not in hidden and event.get(name) not in (None, "")]
+    shown = {name: _written(event.get(name)) for name in _PLAIN_FIELDS if name not in hidden}
+    said = [f"{name}={value}" for name, value in shown.items() if value]
     if is_uncounted:
         said.append("(busy: it does not count)")
     return " ".join([clock(event["at"]), str(event["kind"]), *said])
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, cast("Sequence[object]", value)))
+    return "" if value is None else str(value)
 
 
 def stderr_line(line: Mapping[str, Any], clock: Callable[[float], str] = clock_time) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from starlette.requests import Request
@@ -15,7 +16,8 @@ from mcpvisor.daemon.control.requests import caller, flag_of, invalid, number_as
 from mcpvisor.daemon.handlers.contract import JsonObject
 from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import KINDS
-from mcpvisor.daemon.handlers.sources import made, subject_of
+from mcpvisor.daemon.handlers.samples import sample_event
+from mcpvisor.daemon.handlers.sources import subject_of
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +25,9 @@ _EMIT_SECONDS: Final = 10.0
 _SHOWN: Final = 50
 _MOST: Final = 10_000
 _TEXTS: Final = ("uri", "tool", "level")
+
+_OfDead = Callable[[Sequence[str] | None, str | None], list[JsonObject]]
+"""Does something with the dead letters of some events, or of a handler, or all; says what became of each."""
 
 
 class HandlerRoutes:
@@ -37,6 +42,7 @@ class HandlerRoutes:
             Route("/v1/handlers", self.handlers, methods=["GET"]),
             Route("/v1/handlers/dead", self.dead, methods=["GET"]),
             Route("/v1/handlers/dead:retry", self.retry, methods=["POST"]),
+            Route("/v1/handlers/dead:drop", self.drop, methods=["POST"]),
             Route("/v1/events:emit", self.emit, methods=["POST"]),
         ]
 
@@ -55,28 +61,43 @@ class HandlerRoutes:
         return json_response({"dead": views, "total": len(letters), "lost": self._engine.ledger.lost})
 
     async def retry(self, request: Request) -> Response:
-        """POST /v1/handlers/dead:retry {"ids"} or {"all"}: dead letters are pending again."""
+        """POST /v1/handlers/dead:retry {"ids"}, {"handler"} or {"all"}: dead letters are pending again."""
+        return json_response({"retried": await self._with_dead(request, "retries", self._engine.retry)})
+
+    async def drop(self, request: Request) -> Response:
+        """POST /v1/handlers/dead:drop {"ids"}, {"handler"} or {"all"}: dead letters are forgotten."""
+        return json_response({"dropped": await self._with_dead(request, "drops", self._engine.drop)})
+
+    async def _with_dead(self, request: Request, verb: str, do: _OfDead) -> list[JsonObject]:
+        """Do something with the dead letters that the body names. Raises ApiError where it names none, or none is there."""
         body = await read_object(request)
         ids = body.get("ids", [])
         if not isinstance(ids, list) or not all(isinstance(one, str) and one for one in ids):
             raise invalid("FIELD", "'ids' must be a list of ids")
-        if bool(ids) == flag_of(body, "all"):
-            raise invalid("FIELD", "either 'ids' or 'all' says which dead letters are meant")
-        revived = self._engine.retry(ids or None)
-        if ids and not revived:
-            raise ApiError("NOT_FOUND", "NO_DEAD_LETTER", "no dead letter has such an id; `mcpvisor events dead` lists them")
+        handler = text_of(body, "handler") if "handler" in body else None
+        if [bool(ids), handler is not None, flag_of(body, "all")].count(True) != 1:
+            raise invalid("FIELD", "one of 'ids', 'handler' and 'all' says which dead letters are meant")
+        done = do(ids or None, handler)
+        if not done and not flag_of(body, "all"):
+            raise ApiError("NOT_FOUND", "NO_DEAD_LETTER", "there is no such dead letter; `mcpvisor events dead` lists them")
         who = caller(request).name
-        _log.info("%s retries %d dead letters", who, len(revived), extra={"audit": True, "peer": request.client})
-        return json_response({"retried": revived})
+        _log.info("%s %s %d dead letters", who, verb, len(done), extra={"audit": True, "peer": request.client})
+        return done
 
     async def emit(self, request: Request) -> Response:
-        """POST /v1/events:emit {"kind", "server", "uri", "tool", "level", "dry_run", "timeout"}: a test event."""
+        """POST /v1/events:emit {"kind", "server", "uri", "tool", "level", "data", "dry_run", "timeout"}: a test event."""
         body = await read_object(request)
         kind, server = text_of(body, "kind"), text_of(body, "server")
         if kind not in KINDS:
             raise invalid("FIELD", f"no kind of event is called {kind!r}: {', '.join(KINDS)}")
-        data: JsonObject = {key: text_of(body, key) for key in _TEXTS if body.get(key) is not None}
-        event = made(kind, server, {**data, "test": True}, time.time())
+        data = body.get("data", {})
+        if not isinstance(data, dict):
+            raise invalid("FIELD", "'data' must be an object")
+        told: JsonObject = {**data, **{key: text_of(body, key) for key in _TEXTS if body.get(key) is not None}}
+        try:
+            event = sample_event(kind, server, told, time.time())
+        except ValueError as error:
+            raise invalid("FIELD", str(error)) from error
         subject = subject_of(event)
         if flag_of(body, "dry_run"):
             ways = [{"handler": way.handler, "route": way.origin} for way in self._engine.ways(subject)]

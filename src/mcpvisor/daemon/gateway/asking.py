@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +13,6 @@ from mcpvisor.daemon.gateway.doors import ServerDoor
 from mcpvisor.daemon.gateway.emissions import Emissions
 from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
 from mcpvisor.daemon.gateway.sdk_server import Context, declared_capabilities, notify_within
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import QuestionSink
 
@@ -40,19 +38,14 @@ class Asked:
 
 
 class Hearing:
-    """What the client of one request hears on that request's own stream, before its result.
+    """What the client of one request hears on that request's own stream, before its result."""
 
-    Where the wire cannot tell within which answer a log message came, a client of 2026-07-28 gets it by its tap, and sessions
-    get it like all that servers log unasked.
-    """
-
-    def __init__(self, asked: Asked, taps: LogTaps) -> None:
+    def __init__(self, asked: Asked) -> None:
         meta = (asked.ctx.params or {}).get("_meta") or {}
         self._server = asked.server
         self._session = asked.caller.session
         self._level: str | None = None if self._session is not None else meta.get(LOG_LEVEL_META)
         self._token = meta.get("progressToken")
-        self._taps = taps
         self._emissions = Emissions(partial(notify_within, asked.ctx))
 
     @property
@@ -89,11 +82,7 @@ class Hearing:
         """The result of `run`, once everything that came before it is sent. Raises RequestFailed."""
         if self._session is None and not self.wants_progress and self._level is None:
             return await run()
-        tap: AbstractContextManager[None] = nullcontext()
-        if self._session is None and self._level is not None:
-            tap = self._taps.tap(self._server, self._level, partial(self.put, MESSAGE_METHOD))
-        with tap:
-            return await self._emissions.during(run)
+        return await self._emissions.during(run)
 
 
 class Line:

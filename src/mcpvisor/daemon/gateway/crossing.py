@@ -56,7 +56,7 @@ def capabilities_to_server(declared: Mapping[str, Any] | None, *, has_answerer: 
     if declared is None:
         return None
     held = {key: value for key, value in declared.items() if key in CAPABILITIES_TO_SERVER and value is not None}
-    return {**held, "roots": {}} if "roots" in held else held  # that they change is told to nobody
+    return {**held, "roots": {}} if "roots" in held else held  # servers of 2026-07-28 are not told that they change
 
 
 def result_to_client(method: str, result: JsonObject, *, modern: bool, from_modern: bool) -> JsonObject:

@@ -50,6 +50,8 @@ class ServerDoor(Protocol):
         on_pause: Callable[[], None] | None = None,
     ) -> JsonObject: ...
 
+    async def roots_changed(self, *, principal: Principal) -> None: ...
+
 
 class WantedResources(Protocol):
     """Which resources of one server are watched; `mcpvisor.supervisor.subscriptions.wanted.Subscriptions` is it."""

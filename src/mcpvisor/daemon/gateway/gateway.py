@@ -33,13 +33,13 @@ from mcpvisor.daemon.gateway.questions.states import States
 from mcpvisor.daemon.gateway.sessions import Sessions
 from mcpvisor.daemon.gateway.settings import GatewaySettings
 from mcpvisor.daemon.gateway.streams import Streams
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.daemon.gateway.tokens import TOKEN_FILE, TOKEN_NAME, read_or_mint
 from mcpvisor.daemon.gateway.updates import Updates
 from mcpvisor.daemon.gateway.watching import Watching
 from mcpvisor.daemon.questions.contract import QuestionDesk
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits
 from mcpvisor.daemon.unix_socket import group_id
+from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.transports.hop import hop_mark
 
@@ -77,7 +77,6 @@ class Gateway:
         self._keeper = keeper if keeper is not None else MemoryKeeper()
         self._applied = applied
         self._catalogs = Catalogs(doors)
-        self._taps = LogTaps()
         self._desk = desk if desk is not None else self._own_desk()
         self._completions = Completions()
         self._passage: Passage | None = None
@@ -122,7 +121,7 @@ class Gateway:
         try:
             return await self._stack.__aexit__(kind, value, tb)
         except BaseExceptionGroup as group:
-            if not _holds_only(group, value):
+            if only_error(group) is not value:
                 raise
             return None  # an error of the body leaves as it was, not in a group of one
 
@@ -145,7 +144,7 @@ class Gateway:
                     seconds=limits.parked_seconds,
                 )
                 self._passage = self._questions(self._parked)
-                notices = Notices(self._doors.bus, self._catalogs, self._streams, sessions, self._taps, self._completions)
+                notices = Notices(self._doors.bus, self._catalogs, self._streams, sessions, self._completions)
                 tasks.start_soon(notices.run, self._server_removed)
                 tasks.start_soon(Updates(self._doors, self._catalogs, self._watching).run)
                 web = WebServer(self._app(admission, sessions), limits, self._refused)
@@ -182,7 +181,7 @@ class Gateway:
         """How servers' questions reach clients."""
         states = States(Seals(read_keys(self._settings.state_dir)), self._settings.limits.state_seconds)
         means = Means(desk=self._desk, states=states, parked=parked, handing=HandingOn(self._doors.tell))
-        return Passage(means, self._completions, self._taps)
+        return Passage(means, self._completions)
 
     def _app(self, admission: Admission, sessions: Sessions) -> Guard:
         app = GatewayApp(self._endpoint, sessions, self._health, self._until_applied)
@@ -284,9 +283,3 @@ class Gateway:
 
     def _refused(self, reason: str) -> None:
         self._observer.refused("client", reason)
-
-
-def _holds_only(error: BaseException, value: BaseException | None) -> bool:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error is value

@@ -15,7 +15,6 @@ from mcpvisor.daemon.gateway.loglevels import MESSAGE_METHOD, admits, named
 from mcpvisor.daemon.gateway.questions.completions import COMPLETE_METHOD, Completions
 from mcpvisor.daemon.gateway.sessions import Session, Sessions
 from mcpvisor.daemon.gateway.streams import Streams
-from mcpvisor.daemon.gateway.taps import LogTaps
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import (
     CatalogChanged,
@@ -26,7 +25,6 @@ from mcpvisor.supervisor.events import (
     ServerRemoved,
     ServerUpdated,
 )
-from mcpvisor.supervisor.principal import Principal
 
 COALESCE_SECONDS: Final = 0.1
 """Changes within this time are one notice: servers come up together, and some announce each tool on its own."""
@@ -48,7 +46,6 @@ class Notices:
         catalogs: Catalogs,
         streams: Streams,
         sessions: Sessions,
-        taps: LogTaps,
         completions: Completions,
     ) -> None:
         self._bus = bus
@@ -56,7 +53,6 @@ class Notices:
         self._catalogs = catalogs
         self._streams = streams
         self._sessions = sessions
-        self._taps = taps
         self._completions = completions
         self._stirred = anyio.Event()
 
@@ -89,22 +85,20 @@ class Notices:
         """Within `emit`, since the result of the request that a message belongs to may be right behind it."""
         if isinstance(event, ServerNotified) and event.method == COMPLETE_METHOD:
             self._completions.tell(event.server, event.params)
-        if self._taps and _is_log_for_all(event) and event.client is None:
-            self._taps.deliver(event.server, named(event.server, event.params))
 
     def _take(self, event: Event) -> None:
         if isinstance(event, _CATALOG_EVENTS):
             self._stirred.set()
-        elif _is_log_for_all(event):
+        elif _is_log_of_a_client(event):
             params = named(event.server, event.params)
             size = size_of(params)
             if size is None or size > MAX_MESSAGE:
                 self._sessions.observer.refused("server", "size" if size is not None else "values")
                 return
             for session in self._sessions.all():
-                if event.client is not None and not _is_of(session, event.client):
+                if not _is_of(session, event) or session.endpoint.view not in (None, event.server):
                     continue
-                if session.endpoint.view in (None, event.server) and admits(session.wish.level, params.get("level")):
+                if admits(session.wish.level, params.get("level")):
                     session.outbox.log(MESSAGE_METHOD, params, size)
 
     async def _tell_changes(self) -> None:
@@ -124,11 +118,17 @@ class Notices:
         self._streams.changed(view, [CHANGES[kind] for kind in sorted(kinds)])
 
 
-def _is_log_for_all(event: Event) -> TypeGuard[ServerNotified]:
-    """Whether it is a log message that belongs to no client's request."""
-    return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not (event.to_caller or event.private)
+def _is_log_of_a_client(event: Event) -> TypeGuard[ServerNotified]:
+    """Whether it is a log message of an instance that runs for one client, and no request of that client has taken it.
+
+    What a server for all logs outside of a call is nobody's: whichever client has caused it, the others must not read it.
+    """
+    return isinstance(event, ServerNotified) and event.method == MESSAGE_METHOD and not event.to_caller
 
 
-def _is_of(session: Session, client: Principal) -> bool:
-    """Whether a session is of that client; one without a session is a whole identity."""
-    return session.principal == client.name and client.session in (None, session.id)
+def _is_of(session: Session, event: ServerNotified) -> bool:
+    """Whether a session may read it: an instance of a whole identity is shared by the sessions of that."""
+    client = event.client
+    if client is None or session.principal != client.name:
+        return False
+    return not event.private if client.session is None else client.session == session.id

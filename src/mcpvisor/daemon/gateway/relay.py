@@ -32,11 +32,14 @@ from mcpvisor.daemon.gateway.names import SEPARATOR
 from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
 from mcpvisor.daemon.gateway.questions.passage import Passage
 from mcpvisor.daemon.gateway.questions.rounds import INPUT_REQUIRED, METHODS
+from mcpvisor.daemon.gateway.roots import METHOD as ROOTS_CHANGED
+from mcpvisor.daemon.gateway.roots import RootsNews
 from mcpvisor.daemon.gateway.sdk_server import Context, is_initialized, is_modern
 from mcpvisor.daemon.gateway.templates import MAX_URI
 from mcpvisor.daemon.gateway.watch_requests import WatchRequests
 from mcpvisor.supervisor.errors import Outcome, RequestFailed, UnknownServer
 from mcpvisor.supervisor.offer import NOTHING
+from mcpvisor.supervisor.principal import Principal
 
 JsonObject = dict[str, Any]
 Answer = Callable[[Context, Mapping[str, Any]], Awaitable[JsonObject]]
@@ -67,6 +70,7 @@ class Relay:
         self._passage = passage
         self._observer = observer
         self._watches = watches
+        self._roots = RootsNews(doors, view)
         self._answers: dict[str, Answer] = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
@@ -82,6 +86,7 @@ class Relay:
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Answer a request, or let the SDK do it. Raises MCPError and ValidationError, which the SDK turns into errors."""
         if ctx.request_id is None:
+            await self._heed(ctx)
             return await call_next(ctx)
         began = anyio.current_time()
         outcome = "error"
@@ -107,6 +112,14 @@ class Relay:
         finally:
             self._observer.request_ended(method_label(ctx.method), outcome, anyio.current_time() - began)
         return result
+
+    async def _heed(self, ctx: Context) -> None:
+        """Pass on the one notification of a client that concerns servers."""
+        if ctx.method != ROOTS_CHANGED or not is_initialized(ctx):
+            return
+        session = _caller(ctx).session
+        if session is not None:  # 2026-07-28 knows no such notification
+            await self._roots.changed(Principal(session.principal, session.id))
 
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         answer = self._answers.get(ctx.method)

@@ -18,6 +18,17 @@ class HandlerChange:
     change: Change
     fields: tuple[str, ...] = ()
 
+    @property
+    def told(self) -> str:
+        """The change as the log has it."""
+        match self.change:
+            case Change.START:
+                return f"handler {self.handler} is there"
+            case Change.STOP:
+                return f"handler {self.handler} is gone"
+            case _:
+                return f"handler {self.handler} is another one ({', '.join(self.fields)})"
+
     def as_json(self) -> JsonObject:
         """As the control API gives it."""
         return {"handler": self.handler, "change": self.change.value, "fields": list(self.fields)}

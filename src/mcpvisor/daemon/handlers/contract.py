@@ -42,11 +42,15 @@ class HandlerEvent:
 class DeliveryFailed(Exception):
     """A handler did not take an event; the text is for people and holds no secret."""
 
-    def __init__(self, why: str, *, retry_after: float | None = None, is_final: bool = False) -> None:
-        """`retry_after` in seconds where the receiver named it. `is_final`: trying again would not help."""
+    def __init__(self, why: str, *, retry_after: float | None = None, is_final: bool = False, was_tried: bool = True) -> None:
+        """`retry_after` in seconds where the receiver named it. `is_final`: trying again would not help.
+
+        Without `was_tried` nobody has seen the event, and the failure says nothing of it.
+        """
         super().__init__(why)
         self.retry_after = retry_after
         self.is_final = is_final
+        self.was_tried = was_tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,16 @@ class EventHandler(Protocol):
 
     async def deliver(self, event: HandlerEvent) -> None:
         """Return once the event is handled. Raises DeliveryFailed; may be cancelled at its deadline."""
+        ...
+
+
+@runtime_checkable
+class SaysTrouble(Protocol):
+    """A handler that knows of itself, before any event, that it takes nothing now."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it takes nothing, in one clause without secrets; empty while it does."""
         ...
 
 

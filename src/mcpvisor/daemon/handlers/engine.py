@@ -29,7 +29,7 @@ from mcpvisor.daemon.handlers.specs import TAKE_EVENTS, HandlerSpec
 from mcpvisor.daemon.handlers.telling import TOLD_EVERY, HandlerCounts, HandlerNews
 from mcpvisor.daemon.handlers.waiting import Jitter
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.events import Event, HandlersFlooded, ServerNotified
+from mcpvisor.supervisor.events import ClockJumped, Event, HandlersFlooded, ServerNotified
 from mcpvisor.supervisor.transports.codec import encode
 
 _log = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class HandlerEngine:
 
     async def __aenter__(self) -> Self:
         self.ledger.recall()
+        self._bus.attach(self._note)
         self._running = await self._tasks.__aenter__()
         for part in (self._route, self._commit, self._tidy):
             self._running.start_soon(part)
@@ -95,6 +96,7 @@ class HandlerEngine:
                 runner.leave(STOP_SECONDS)
             if self._runners and kind is None:
                 await self._none_left.wait()
+        self._bus.detach(self._note)
         self._bus.unsubscribe(self._subscription)
         self._tasks.cancel_scope.cancel()
         return await self._tasks.__aexit__(kind, value, tb)
@@ -119,6 +121,8 @@ class HandlerEngine:
         for name, runner in self._runners.items():
             if name not in takers and not runner.is_leaving:
                 runner.leave(LEAVE_SECONDS)
+        for change in changes:
+            _log.info("%s", change.told, extra={"handler": change.handler, "change": change.change.value})
         return changes
 
     @property
@@ -161,6 +165,10 @@ class HandlerEngine:
         """See `CallObserver`."""
         if "progress" in self._kinds:
             self._take("progress", lambda: told_of_progress(server, tool, progress, time.time()))
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, ClockJumped):
+            self.ledger.clock_jumped(event.seconds)
 
     def _wants(self, event: Event) -> bool:
         return bool(self._kinds) and kind_of(event) in self._kinds
@@ -258,12 +266,20 @@ class HandlerEngine:
             for outcome, why in [found.get(way.handler, ("waiting", ""))]
         ]
 
-    def retry(self, event_ids: Sequence[str] | None) -> list[JsonObject]:
-        """Make dead letters pending again, all of them where none are named; says for each whether its handler is there."""
-        if event_ids is None:
-            keys = [kept.key for kept in self.ledger.dead_letters]
-        else:
-            keys = [key for event_id in event_ids for key in self.ledger.find_dead(event_id)]
+    def _chosen(self, event_ids: Sequence[str] | None, handler: str | None) -> list[str]:
+        """The keys of the dead letters of some events, or of a handler; of all where neither is named."""
+        if event_ids is not None:
+            return [key for event_id in event_ids for key in self.ledger.find_dead(event_id)]
+        return [kept.key for kept in self.ledger.dead_letters if handler in (None, kept.handler)]
+
+    def drop(self, event_ids: Sequence[str] | None, handler: str | None = None) -> list[JsonObject]:
+        """Drop dead letters that nobody wants any more: those of some events, of a handler, or all."""
+        found = [self.ledger.discard(key) for key in self._chosen(event_ids, handler)]
+        return [{"id": kept.event["id"], "handler": kept.handler} for kept in found if kept is not None]
+
+    def retry(self, event_ids: Sequence[str] | None, handler: str | None = None) -> list[JsonObject]:
+        """Make dead letters pending again, chosen as in `drop`; says for each whether its handler is there."""
+        keys = self._chosen(event_ids, handler)
         revived: list[JsonObject] = []
         for key in keys:
             kept = self.ledger.revived(key, time.time())

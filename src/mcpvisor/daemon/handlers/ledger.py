@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from mcpvisor.daemon.handlers.contract import HandlerEvent, JsonObject
+from mcpvisor.daemon.handlers.dead_letters import DeadLetters
 from mcpvisor.daemon.handlers.routing import KINDS
 from mcpvisor.daemon.state.kept import KeptEvent
 from mcpvisor.supervisor.transports.codec import encode
@@ -39,6 +40,8 @@ class LedgerLimits:
     """How much is kept, and for how long. Sizes in bytes, times in seconds."""
 
     pending_bytes: int = 32 * 1024 * 1024
+    pending_share: int = 1024 * 1024
+    """What each handler has beyond that, so that those which are away cost no other one its room."""
     pending_seconds: float = 7 * DAY
     dead_bytes: int = 16 * 1024 * 1024
     dead_number: int = 10_000
@@ -52,9 +55,10 @@ class Ledger:
         self._store = store
         self._limits = limits or LedgerLimits()
         self._pending: OrderedDict[str, tuple[KeptEvent, int]] = OrderedDict()
-        self._dead: OrderedDict[str, tuple[KeptEvent, int]] = OrderedDict()
-        self._pending_bytes = 0
-        self._dead_bytes = 0
+        self._pending_bytes: Counter[str] = Counter()
+        """By handler."""
+        self._dead = DeadLetters()
+        self._jumped = 0.0
         self.lost = 0
         """Dead letters that were dropped for want of room, or for their age."""
 
@@ -68,15 +72,21 @@ class Ledger:
     @property
     def dead_letters(self) -> list[KeptEvent]:
         """All dead letters, those that died first come first."""
-        return [kept for kept, _ in self._dead.values()]
+        return list(self._dead)
 
     def pending(self) -> list[KeptEvent]:
         """What was accepted and is not handled, the oldest first."""
         return [kept for kept, _ in self._pending.values()]
 
-    def has_room(self, size: int) -> bool:
-        """Whether an event of that size may be accepted."""
-        return self._pending_bytes + size <= self._limits.pending_bytes
+    def has_room(self, handler: str, size: int) -> bool:
+        """Whether an event of that size may be accepted for a handler."""
+        if self._pending_bytes.total() + size <= self._limits.pending_bytes:
+            return True
+        return self._pending_bytes[handler] + size <= self._limits.pending_share
+
+    def clock_jumped(self, seconds: float) -> None:
+        """The wall clock has jumped, or stood still for us: that time has made nothing older."""
+        self._jumped += seconds
 
     def accept(self, handler: str, event: HandlerEvent, now: float) -> int:
         """Keep an accepted event, or what was coalesced into it; returns the number of the change, for `until_written`."""
@@ -105,18 +115,25 @@ class Ledger:
         found = self._dead.get(key)
         if found is None:
             return None
-        kept = replace(found[0], accepted_at=now, tries=0, dead_at=None, why="")
+        kept = replace(found, accepted_at=now, tries=0, dead_at=None, why="")
         self._keep(kept)
         return kept
 
     def outdated(self, now: float) -> list[KeptEvent]:
         """What has been pending for too long; dead letters that are too old are dropped on the way."""
         self._make_room(now)
-        return [kept for kept, _ in self._pending.values() if kept.accepted_at < now - self._limits.pending_seconds]
+        since = self._since(now, self._limits.pending_seconds)
+        return [kept for kept, _ in self._pending.values() if kept.accepted_at < since]
+
+    def discard(self, key: str) -> KeptEvent | None:
+        """Drop a dead letter that nobody wants any more. None where there is none of that key."""
+        if (found := self._dead.get(key)) is not None:
+            self._forget(key)
+        return found
 
     def find_dead(self, event_id: str) -> list[str]:
         """The keys of the dead letters of an event, of which each handler may have one; also by a whole key."""
-        return [key for key, (kept, _) in self._dead.items() if event_id in (key, kept.event["id"])]
+        return [kept.key for kept in self._dead if event_id in (kept.key, kept.event["id"])]
 
     def _keep(self, kept: KeptEvent) -> int:
         self._leave(kept.key)
@@ -127,19 +144,15 @@ class Ledger:
         size = len(encode(kept.event))
         if kept.dead_at is None:
             self._pending[kept.key] = (kept, size)
-            self._pending_bytes += size
+            self._pending_bytes[kept.handler] += size
         else:
-            self._dead[kept.key] = (kept, size)
-            self._dead_bytes += size
+            self._dead.add(kept, size)
 
     def _leave(self, key: str) -> bool:
         if (found := self._pending.pop(key, None)) is not None:
-            self._pending_bytes -= found[1]
+            self._pending_bytes[found[0].handler] -= found[1]
             return True
-        if (found := self._dead.pop(key, None)) is not None:
-            self._dead_bytes -= found[1]
-            return True
-        return False
+        return self._dead.remove(key)
 
     def _forget(self, key: str) -> None:
         if self._leave(key):
@@ -147,13 +160,20 @@ class Ledger:
 
     def _make_room(self, now: float) -> None:
         limits = self._limits
-        while self._dead:
-            key, (kept, _) = next(iter(self._dead.items()))
-            is_old = kept.dead_at is not None and kept.dead_at < now - limits.dead_seconds
-            if not is_old and self._dead_bytes <= limits.dead_bytes and len(self._dead) <= limits.dead_number:
-                return
-            self._forget(key)
-            self.lost += 1
+        for key in list(self._dead.older_than(self._since(now, limits.dead_seconds))):
+            self._drop(key)
+        while self._dead.size > limits.dead_bytes:
+            self._drop(self._dead.least_missed(by_size=True))
+        while len(self._dead) > limits.dead_number:
+            self._drop(self._dead.least_missed(by_size=False))
+
+    def _drop(self, key: str) -> None:
+        self._forget(key)
+        self.lost += 1
+
+    def _since(self, now: float, seconds: float) -> float:
+        """Since when, by the wall clock, what is younger than `seconds` is there."""
+        return now - max(0.0, self._jumped) - seconds
 
 
 def event_of(data: JsonObject) -> HandlerEvent:

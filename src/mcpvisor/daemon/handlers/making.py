@@ -104,9 +104,9 @@ class Unavailable:
     """Stands for a handler that could not be made: it takes nothing, and says why."""
 
     def __init__(self, why: str) -> None:
-        self.why = why
+        self.trouble = why
 
     async def deliver(self, event: HandlerEvent) -> None:
         """See `EventHandler`."""
         del event
-        raise DeliveryFailed(self.why)
+        raise DeliveryFailed(self.trouble, was_tried=False)

@@ -40,8 +40,14 @@ def fits(rule: PolicyRule, question: HandlerQuestion) -> bool:
         and (not rule.tools or (question.tool is not None and any_matches(rule.tools, question.tool)))
         and (not rule.modes or question.mode in rule.modes)
         and all(name in required for name in rule.requires)
-        and (not rule.asks or any(any_matches(rule.asks, name.lower()) for name in properties))
+        and (not rule.asks or any(any_matches(rule.asks, one) for name in properties for one in _spellings(name)))
     )
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """A property's name as patterns are held against it: it is no path, and a `/` in it must not hide it from a `*`."""
+    lower = name.lower()
+    return (lower, lower.replace("/", "_")) if "/" in lower else (lower,)
 
 
 def _properties(question: HandlerQuestion) -> JsonObject:

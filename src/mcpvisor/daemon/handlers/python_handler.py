@@ -23,6 +23,8 @@ from mcpvisor.daemon.handlers.log_handler import Emit
 from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.worker_link import Method, WorkerLink
 from mcpvisor.supervisor.backoff import delay_before
+from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.error_groups import end_tasks
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.cgroup import Enclosure, enclose
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
@@ -45,6 +47,9 @@ RESTARTS: Final = RestartPolicy()
 
 STOP: Final = StopGraces()
 """What a worker that is not wanted any more gets to leave."""
+
+_WORDS: Final = 500
+"""Characters of why there is no worker, where it is shown."""
 
 _MAIN: Final = str(Path(__file__).with_name("worker_main.py"))
 
@@ -99,6 +104,8 @@ class PythonHandler:
         self._tasks: anyio.abc.TaskGroup
         self._state: Starting | Up | Away = Starting()
         self._moved = anyio.Event()
+        self._why_away = ""
+        """Why the last worker has ended, or could not be had."""
         self.generation = 0
         """How many workers were started."""
 
@@ -106,6 +113,11 @@ class PythonHandler:
     def pid(self) -> int | None:
         """The process of the worker that takes what comes, None while there is none."""
         return self._state.link.pid if isinstance(self._state, Up) else None
+
+    @property
+    def trouble(self) -> str:
+        """See `SaysTrouble`: why there is no worker, also while the next one is being started."""
+        return "" if isinstance(self._state, Up) else self._why_away
 
     def tail(self) -> list[str]:
         """The newest lines that its workers have printed, oldest first."""
@@ -118,12 +130,7 @@ class PythonHandler:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._tasks.cancel_scope.cancel()
-        try:
-            await self._tasks.__aexit__(kind, value, tb)
-        except BaseExceptionGroup as group:
-            if group.exceptions != (value,):  # an error of the body leaves as it was, not in a group of one
-                raise
+        await end_tasks(self._tasks, kind, value, tb)
 
     async def deliver(self, event: HandlerEvent) -> None:
         """See `EventHandler`: handled once the object's `deliver` has returned."""
@@ -145,7 +152,8 @@ class PythonHandler:
         while True:
             state, moved = self._state, self._moved
             if isinstance(state, Away):
-                raise DeliveryFailed(state.why, retry_after=max(0.0, state.until - anyio.current_time()))
+                seconds = max(0.0, state.until - anyio.current_time())
+                raise DeliveryFailed(state.why, retry_after=seconds, was_tried=False)
             if isinstance(state, Up) and await state.link.listens():
                 return state.link
             if self._state is state:
@@ -166,6 +174,7 @@ class PythonHandler:
                 row = 0
             delay = delay_before(row, RESTARTS, random.random)
             row += 1
+            self._why_away = clean_text(why, _WORDS)
             self._move(Away(anyio.current_time() + delay, why))
             told = f"handler {self._name}: {why}; started again in {delay:.1f} s"
             self._emit("warning", told, {"handler": self._name, "why": why})

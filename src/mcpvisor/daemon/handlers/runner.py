@@ -16,7 +16,7 @@ import anyio
 import anyio.abc
 
 from mcpvisor.daemon.handlers.circuit import CircuitState
-from mcpvisor.daemon.handlers.contract import DeliveryFailed, EventHandler, HandlerEvent, JsonObject
+from mcpvisor.daemon.handlers.contract import DeliveryFailed, EventHandler, HandlerEvent, JsonObject, SaysTrouble
 from mcpvisor.daemon.handlers.ledger import Ledger, event_of
 from mcpvisor.daemon.handlers.making import Surroundings, Unavailable
 from mcpvisor.daemon.handlers.specs import HandlerSpec
@@ -104,7 +104,7 @@ class Runner:
         keeps = self.spec.is_durable
         if watcher is not None:
             self._watchers[event.id] = watcher
-        if keeps and not self._ledger.has_room(size):
+        if keeps and not self._ledger.has_room(self.name, size):
             self._overflow(event, "there is no room for more undelivered events in the state store")
             return None
         offered, waiting = self.queue.offer(event, size, anyio.current_time(), keep=keeps, merges=merges)
@@ -178,12 +178,19 @@ class Runner:
                 await self._be(self.spec)
             except Exception as error:  # noqa: BLE001 - a handler that crashes ends nobody else
                 _log.exception("handler %s has crashed; it is made anew", self.name)
-                self._last_error, self._last_error_at = f"it has crashed: {_words_of(error)}", time.time()
+                self._crashed(f"it has crashed: {_words_of(error)}")
                 await anyio.sleep(AFTER_CRASH)
             self.object = None
         for waiting in [waiting for waiting in self.queue if not waiting.is_kept]:
             self.queue.drop(waiting.event.id)
             self._told(waiting.event, "dropped", "the handler is no more")
+
+    def _crashed(self, why: str) -> None:
+        """What was with an object that is no more has failed."""
+        self._last_error, self._last_error_at = why, time.time()
+        for waiting in [waiting for waiting in self.queue if waiting.is_given]:
+            self._failed(waiting.event, Failure(why=why))
+        self._stir()
 
     async def _be(self, spec: HandlerSpec) -> None:
         """Be the handler of one spec, until it is to be another, or none."""
@@ -230,12 +237,13 @@ class Runner:
                 await handler.deliver(event)
             if scope.cancelled_caught:
                 failure = Failure(why=f"it was not done within {spec.deadline:g} s")
-        except anyio.get_cancelled_exc_class():
-            # The object is at its end, or the daemon is; what becomes of the event is for the next one to find out.
-            self.queue.failed(event.id, Failure(why="the handler was ended"), anyio.current_time())
-            raise
         except DeliveryFailed as error:
-            failure = Failure(why=_words_of(error), retry_after=error.retry_after, is_final=error.is_final)
+            failure = Failure(
+                why=_words_of(error),
+                retry_after=error.retry_after,
+                is_final=error.is_final,
+                was_tried=error.was_tried,
+            )
         except Exception as error:  # noqa: BLE001 - a handler that crashes has failed, and nobody else
             _log.exception("handler %s failed on an event %s of %s", self.name, event.kind, event.server)
             failure = Failure(why=_words_of(error))
@@ -272,6 +280,7 @@ class Runner:
         circuit = self.queue.circuit
         next_try = self.queue.wake_at() if circuit.row else None
         ahead = partial(max, 0.0)
+        trouble = self.object.trouble if isinstance(self.object, SaysTrouble) else ""
         return {
             "name": self.name,
             "type": self.spec.type.value,
@@ -281,7 +290,8 @@ class Runner:
             "queue": self.spec.queue,
             "circuit": circuit.state.value,
             "failures": circuit.row,
-            "last_error": self._last_error if circuit.state is not CircuitState.CLOSED or circuit.row else "",
+            "trouble": trouble,
+            "last_error": self._last_error if circuit.state is not CircuitState.CLOSED or circuit.row else trouble,
             "last_error_at": self._last_error_at,
             "next_try": None if next_try is None else time.time() + ahead(next_try - anyio.current_time()),
             "given_up": self._dead,

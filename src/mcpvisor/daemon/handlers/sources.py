@@ -83,7 +83,13 @@ def _bounded(data: JsonObject) -> JsonObject:
     if len(encode(data)) <= MOST_DATA:
         return data
     share = MOST_DATA // max(1, len(data))
-    return {
-        key: value if len(written := encode(value)) <= share else clip(written.decode("utf-8", "replace"), share)
-        for key, value in data.items()
-    }
+    return {key: value if len(encode(value)) <= share else _cut(value, share) for key, value in data.items()}
+
+
+def _cut(value: Any, most: int) -> str:
+    """The begin of a text, or of the JSON of what is none, as a text of at most so many bytes of JSON."""
+    text = value if isinstance(value, str) else encode(value).decode()
+    length = most
+    while len(encode(shown := clip(text, length))) > most:
+        length = length * 3 // 4
+    return shown

@@ -45,6 +45,7 @@ class Failure:
     why: str
     retry_after: float | None = None
     is_final: bool = False
+    was_tried: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +207,13 @@ class HandlerQueue:
     def failed(self, event_id: str, failure: Failure, now: float) -> Verdict:
         """The handler has not taken an event.
 
-        A try counts while the circuit is closed: of a handler that is away nothing is learned about the event. So an event is
-        given up that fails while others get through, and none for the time that a receiver is down.
+        A try counts while the circuit is closed, and where somebody has tried: of a handler that is away nothing is learned
+        about the event. So an event is given up that fails while others get through, and none for the time that a receiver is
+        down.
         """
         waiting = self._by_id[event_id]
         waiting.tries += 1
-        if self.circuit.state is CircuitState.CLOSED:
+        if failure.was_tried and self.circuit.state is CircuitState.CLOSED:
             waiting.counted += 1
         opened = self.circuit.failed(now)
         if failure.is_final or waiting.counted >= self.spec.retry.attempts:

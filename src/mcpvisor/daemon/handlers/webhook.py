@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from mcpvisor import __version__
@@ -36,6 +37,10 @@ KEPT_SECONDS: Final = 20.0
 
 REST_SECONDS: Final = 1.0
 """How long the body of a response may take that says nothing more: what counts is its status, and that is known."""
+
+
+_LEAST_PIECE: Final = 64
+"""Bytes of a piece of a body, on the average: each costs as much as a large one."""
 
 
 class WebhookHandler:
@@ -173,13 +178,21 @@ class WebhookHandler:
 
 
 async def _body(response: httpx2.Response, limit: int) -> bytes:
-    """The body as it is on the wire, or somewhat more than `limit` bytes of it."""
+    """The body as it is on the wire, or somewhat more than `limit` bytes of it.
+
+    Raises DeliveryFailed for one in so many pieces that only their number can be meant.
+    """
     body = bytearray()
+    most = limit // _LEAST_PIECE
     async with aclosing(response.aiter_raw()) as pieces:
         async for piece in pieces:
             body += piece
+            most -= 1
             if len(body) > limit:
                 break
+            if most < 0:
+                raise DeliveryFailed(f"the answer came in pieces of less than {_LEAST_PIECE} bytes", is_final=True)
+            await anyio.lowlevel.checkpoint()  # thousands of pieces may be there already, and others want the loop
     return bytes(body)
 
 
@@ -187,7 +200,7 @@ async def _rest(response: httpx2.Response) -> bytes:
     """The body, if it comes within `REST_SECONDS`; the head has come, and nothing that is wrong with the rest changes it."""
     import httpx2
 
-    with anyio.move_on_after(REST_SECONDS), suppress(httpx2.TransportError):
+    with anyio.move_on_after(REST_SECONDS), suppress(httpx2.TransportError, DeliveryFailed):
         return await _body(response, MAX_ERROR_BODY)
     return b""
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import sys
 import traceback
@@ -82,6 +83,11 @@ class Worker:
         del self._tasks[number]
         if task.cancelled():  # before its first step
             self._say({"cancelled": number})
+        elif isinstance(error := task.exception(), SystemExit | KeyboardInterrupt):  # the worker is at its end, which says it
+            return
+        elif error is not None:  # one that is no Exception
+            traceback.print_exception(error)
+            self._say({"failed": number, "why": _words(error)})
 
     async def _do(self, number: int, message: Told) -> None:
         try:
@@ -94,8 +100,9 @@ class Worker:
         except asyncio.CancelledError:
             told = {"cancelled": number}
         except DeliveryFailed as failed:
-            told = {"failed": number, "why": str(failed)[:MAX_WHY], "retry_after": failed.retry_after}
-            told["is_final"] = failed.is_final
+            after: object = failed.retry_after
+            seconds = after if isinstance(after, int | float) and math.isfinite(after) else None
+            told = {"failed": number, "why": str(failed)[:MAX_WHY], "retry_after": seconds, "is_final": failed.is_final is True}
         except Exception as error:  # noqa: BLE001 - the code of others may raise anything
             traceback.print_exc()
             told = {"failed": number, "why": _words(error)}
@@ -112,7 +119,9 @@ class Worker:
             await asyncio.wait(tasks, timeout=LEAVE_SECONDS)
 
     def _say(self, told: Told) -> None:
-        data = memoryview(json.dumps(told, allow_nan=False).encode() + b"\n")
+        # Half characters, as in the name of a file that is no text, are nothing that JSON can carry.
+        text = json.dumps(told, allow_nan=False, ensure_ascii=False)
+        data = memoryview(text.encode("utf-8", "replace") + b"\n")
         while data:
             data = data[os.write(self._outbound, data) :]
 

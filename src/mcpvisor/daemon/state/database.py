@@ -56,9 +56,10 @@ class Database:
         self._path = path
         self._limits = limits
         self._reserve = reserve_of(path)
-        self._inode = path.stat().st_ino
+        self._log = path.with_name(path.name + "-wal")
         with self._mapped():
             size = int(self._connection.execute("PRAGMA page_size").fetchone()[0])
+        self._inodes = {one: _inode(one) for one in (path, self._log) if one.exists()}
         self._pages = limits.total // size
         self._reserved_pages = limits.reserve // size
         self._limit(self._pages - self._reserved_pages)
@@ -66,11 +67,11 @@ class Database:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file is still the one at its path: whoever removed it, or put another there, is to be noticed."""
-        try:
-            return self._path.stat().st_ino == self._inode
-        except OSError:
-            return False
+        """Whether the file and its log are still those at their paths: whoever removed one, or put another there, is noticed.
+
+        What is written to a log that nobody can find any more is lost with this process.
+        """
+        return all(_inode(path) == inode for path, inode in self._inodes.items())
 
     @property
     def is_at_cap(self) -> bool:
@@ -112,13 +113,12 @@ class Database:
 
     def _guard_log(self) -> None:
         """Do not let the write-ahead log grow for ever while another program reads, and never ends."""
-        log = self._path.with_name(self._path.name + "-wal")
         with suppress(FileNotFoundError):
-            if log.stat().st_size <= self._limits.log:
+            if self._log.stat().st_size <= self._limits.log:
                 return
             with self._mapped():
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            if log.stat().st_size > self._limits.log:
+            if self._log.stat().st_size > self._limits.log:
                 reason = f"{self._path}: another program reads it and does not end, so that its log cannot be taken in"
                 raise StoreFault(FaultKind.LOCKED, reason)
 
@@ -185,6 +185,13 @@ class Database:
             yield
         except (sqlite3.Error, OSError) as error:
             raise fault_of(error, self._path) from error
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def reserve_of(path: Path) -> Path:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from itertools import count
 from typing import Final
 
 import anyio
@@ -35,6 +36,7 @@ _LAST_OUTPUT: Final = 0.3
 """Seconds for which a command that has ended may still be heard: something that it started may hold its output open."""
 
 _READ: Final = 16 * 1024
+_runs = count(1)
 
 
 class CommandSource:
@@ -42,10 +44,11 @@ class CommandSource:
 
     kind = "header_command"
 
-    def __init__(self, command: HeaderCommand, marker: Marker, mask: Mask) -> None:
-        """`marker` is that of its processes: should we be killed, they are ended with the servers."""
+    def __init__(self, command: HeaderCommand, instance: str, server: str, mask: Mask) -> None:
+        """Its processes are marked for `instance`: should we be killed, they are ended with the servers."""
         self._launch = StdioLaunch(command=command.command[0], args=command.command[1:])
-        self._marker = marker
+        self._instance = instance
+        self._server = server
         self._mask = mask
 
     def kept(self) -> Obtained | None:
@@ -73,8 +76,10 @@ class CommandSource:
 
     async def _run(self) -> bytes:
         """What the command prints. Raises CredentialsMissing."""
+        # No server has such a name, and no two runs the same number, not even where clients have instances of their own.
+        marker = Marker(self._instance, f"{self._server}/headers", next(_runs))
         try:
-            process = launch(self._launch, child_environment(self._launch, self._marker, os.environ))
+            process = launch(self._launch, child_environment(self._launch, marker, os.environ))
         except OpenFailed as failed:
             detail = failed.end.detail.replace("the key `command`", "the key `header_command`")
             raise CredentialsMissing("auth", f"{WHERE}: {detail}", AGAIN) from failed
@@ -91,7 +96,7 @@ class CommandSource:
             with anyio.CancelScope(shield=True):
                 await process.wait()
                 # Whatever it has started and left behind carries its mark.
-                await anyio.to_thread.run_sync(kill_marked, self._marker.instance, self._marker.label, process.session)
+                await anyio.to_thread.run_sync(kill_marked, marker.instance, marker.label, process.session)
                 process.reap()
         if len(out) > MAX_OUTPUT:
             raise CredentialsMissing("auth", f"{WHERE}: printed more than {MAX_OUTPUT} bytes, so it was ended", AGAIN)

@@ -9,7 +9,6 @@ from mcpvisor.supervisor.auth.kinds import ClientCredentials, HeaderCommand
 from mcpvisor.supervisor.auth.source import Source
 from mcpvisor.supervisor.auth.token_source import TokenSource
 from mcpvisor.supervisor.masking import Mask
-from mcpvisor.supervisor.process.environment import Marker
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec
 from mcpvisor.supervisor.store import Store
 
@@ -28,7 +27,6 @@ class Sources:
             case ClientCredentials() as auth:
                 return TokenSource(spec.name, target, auth, self.store, self.mask)
             case HeaderCommand() as command:
-                # No generation of a server has this number, so its mark is nobody else's.
-                return CommandSource(command, Marker(self.instance, spec.name, 0), self.mask)
+                return CommandSource(command, self.instance, spec.name, self.mask)
             case _:
                 return None

@@ -13,6 +13,7 @@ from typing import Final, Self
 import anyio
 import anyio.abc
 
+from mcpvisor.supervisor.error_groups import end_tasks
 from mcpvisor.supervisor.process import sweep
 
 END_SECONDS: Final = 5.0
@@ -48,12 +49,8 @@ class Guardian:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._tasks.cancel_scope.cancel()
         try:
-            await self._tasks.__aexit__(kind, value, tb)
-        except BaseExceptionGroup as group:
-            if group.exceptions != (value,):  # an error of the body leaves as it was, not in a group of one
-                raise
+            await end_tasks(self._tasks, kind, value, tb)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._end()

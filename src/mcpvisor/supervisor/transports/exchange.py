@@ -15,7 +15,7 @@ import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.open_calls import OpenCall, Origin, origin_among, origin_within
+from mcpvisor.supervisor.open_calls import OpenCall, Origin, may_ask, may_log, origin_among, origin_within
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode_messages
 from mcpvisor.supervisor.transports.intake import Intake
 
@@ -178,10 +178,12 @@ class Exchange:
         if pending.call is not None and not pending.done.is_set():
             self._given_up[pending.id] = pending.call, anyio.current_time() + GIVEN_UP
 
-    def origin(self, within: Pending | None, answered: Iterable[OpenCall] = ()) -> Origin:
+    def origin(
+        self, within: Pending | None, answered: Iterable[OpenCall] = (), counts: Callable[[str], bool] = may_ask
+    ) -> Origin:
         """Where something comes from that came within the answer to `within`; None: the wire does not know.
 
-        `answered` are calls that it may belong to although they have their answers.
+        `answered` are calls that it may belong to although they have their answers; `counts` says which methods do.
         """
         if within is not None:
             return origin_within(within.call)
@@ -189,7 +191,7 @@ class Exchange:
             now = anyio.current_time()
             self._given_up = {number: one for number, one in self._given_up.items() if one[1] > now}
         open_calls = [one.call for one in self._pending.values() if one.call is not None]
-        return origin_among(open_calls, [*(call for call, _ in self._given_up.values()), *answered])
+        return origin_among(open_calls, [*(call for call, _ in self._given_up.values()), *answered], counts)
 
     def fail_all(self, failure: Callable[[Pending], RequestFailed]) -> None:
         """End every pending request, each with a failure of its own."""
@@ -300,7 +302,7 @@ class Exchange:
         """Hand a log message to the call that it belongs to, as far as that is known."""
         while self._answered and self._answered[0][1] <= anyio.current_time():
             self._answered.popleft()
-        origin = self.origin(within, [call for call, _ in self._answered])
+        origin = self.origin(within, [call for call, _ in self._answered], may_log)
         owner = within
         if owner is None and origin.call is not None:
             owner = next((one for one in self._pending.values() if one.call is origin.call), None)

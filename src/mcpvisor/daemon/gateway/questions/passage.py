@@ -12,7 +12,6 @@ from mcpvisor.daemon.gateway.questions.completions import Completions
 from mcpvisor.daemon.gateway.questions.in_rounds import Means, RoundTrip
 from mcpvisor.daemon.gateway.questions.putting import tool_of
 from mcpvisor.daemon.gateway.questions.rounds import METHODS
-from mcpvisor.daemon.gateway.taps import LogTaps
 
 JsonObject = dict[str, Any]
 
@@ -20,14 +19,13 @@ JsonObject = dict[str, Any]
 class Passage:
     """Asks servers on behalf of clients, and brings their questions to exactly the client whose request has caused them."""
 
-    def __init__(self, means: Means, completions: Completions, taps: LogTaps) -> None:
+    def __init__(self, means: Means, completions: Completions) -> None:
         self._means = means
         self._completions = completions
-        self._taps = taps
 
     async def answer(self, asked: Asked) -> JsonObject:
         """The server's result, or what the client has to answer first. Raises RequestFailed."""
-        hearing = Hearing(asked, self._taps)
+        hearing = Hearing(asked)
         line = Line(asked, hearing, has_answerer=self._means.desk.has_handler(asked.server, tool_of(asked)))
         session = asked.caller.session
         if session is not None:
