@@ -169,6 +169,7 @@ class Connection:
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
         on_question: QuestionSink | None = None,
+        on_pause: Callable[[], None] | None = None,
     ) -> JsonObject:
         """The server's raw result for one request on behalf of `principal`.
 
@@ -177,7 +178,8 @@ class Connection:
         request. `log_level` is sent to servers of the newer era, which log to nobody who does not ask; `on_log` gets the log
         messages that belong to the call, see `LogSink`. `on_question` answers what the server asks for the sake
         of this call, and is cancelled with it; without it the supervisor's own does. While a question is open no time passes
-        for the call, by whatever limit: how long people may think is the answerer's to bound. Raises RequestFailed.
+        for the call, by whatever limit: how long people may think is the answerer's to bound. `on_pause` is told when the
+        server ends the stream of the answer before that is in, and is asked for the rest. Raises RequestFailed.
         """
         own = self._own_door(method, principal)
         if own is not None:
@@ -192,11 +194,13 @@ class Connection:
                     client_capabilities=client_capabilities,
                     log_level=log_level,
                     on_question=on_question,
+                    on_pause=on_pause,
                 )
         hard = min(self.spec.call_max, self.spec.call_max if deadline is None else deadline)
         clock = CallClock(hard, self.spec.call_timeout if deadline is None else deadline)
         tool = (params or {}).get("name") if method == "tools/call" else None
-        asked = OpenCall(method, principal, tool=tool if isinstance(tool, str) else None, sink=on_question, clock=clock)
+        named = tool if isinstance(tool, str) else None
+        asked = OpenCall(method, principal, tool=named, sink=on_question, clock=clock, on_pause=on_pause)
         call = _Call(method, params, on_progress, on_log, client_capabilities, log_level, asked, clock)
         started = anyio.current_time()
         outcome, error_type = "cancelled", "error"

@@ -79,8 +79,16 @@ class OpenCall:
     """One request of a caller, from the door until its result; it may be sent more than once."""
 
     def __init__(
-        self, method: str, principal: Principal, *, tool: str | None, sink: QuestionSink | None, clock: CallClock
+        self,
+        method: str,
+        principal: Principal,
+        *,
+        tool: str | None,
+        sink: QuestionSink | None,
+        clock: CallClock,
+        on_pause: Callable[[], None] | None = None,
     ) -> None:
+        """`on_pause` is told when the server ends the stream of the answer before that is in, and is asked for the rest."""
         self.method = method
         self.principal = principal
         self.tool = tool
@@ -89,11 +97,17 @@ class OpenCall:
         self.was_answered = False
         """Whether a question was answered that it may have waited for: to send it again would ask again, or do more."""
         self.has_ended = False
+        self._on_pause = on_pause
         self._clock = clock
         self._questions: set[anyio.CancelScope] = set()
         self._watchers: list[Callable[[], None]] = []
         self.questions = 0
         """How many questions are open that it may wait for."""
+
+    def paused(self) -> None:
+        """The server has ended the stream of the answer, which is taken up again."""
+        if self._on_pause is not None:
+            self._on_pause()
 
     def end(self) -> None:
         """The call is over, and so are its questions."""

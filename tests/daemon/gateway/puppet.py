@@ -39,6 +39,7 @@ class Call:
     client_capabilities: JsonObject | None
     log_level: str | None
     on_question: QuestionSink | None
+    on_pause: Callable[[], None] | None = None
 
 
 Answer = Callable[[Call], Awaitable[JsonObject]]
@@ -84,8 +85,9 @@ class PuppetConnection:
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
         on_question: QuestionSink | None = None,
+        on_pause: Callable[[], None] | None = None,
     ) -> JsonObject:
-        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level, on_question)
+        call = Call(method, params, principal, on_progress, on_log, client_capabilities, log_level, on_question, on_pause)
         self.calls.append(call)
         self.called.set()
         try:

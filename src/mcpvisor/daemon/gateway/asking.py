@@ -98,7 +98,7 @@ class Line:
 
     async def request(self, params: JsonObject, on_question: QuestionSink) -> JsonObject:
         """The server's result; `on_question` answers what it asks meanwhile. Raises RequestFailed."""
-        asked = self._asked
+        asked, session = self._asked, self._asked.caller.session
         return await asked.door.request(
             asked.ctx.method,
             params,
@@ -108,6 +108,7 @@ class Line:
             client_capabilities=capabilities_to_server(declared_capabilities(asked.ctx), has_answerer=self._has_answerer),
             log_level=self._level,
             on_question=on_question,
+            on_pause=None if session is None else partial(session.transport.pause, asked.ctx),
         )
 
     def _progress(self, params: JsonObject) -> None:

@@ -47,6 +47,7 @@ class ServerDoor(Protocol):
         client_capabilities: JsonObject | None = None,
         log_level: str | None = None,
         on_question: QuestionSink | None = None,
+        on_pause: Callable[[], None] | None = None,
     ) -> JsonObject: ...
 
     async def roots_changed(self, *, principal: Principal) -> None: ...

@@ -18,6 +18,7 @@ INTERNAL_ERROR: Final = -32603
 GATEWAY_CLOSED: Final = "gateway_closed"
 SESSION_ENDED: Final = "session_ended"
 SERVER_REMOVED: Final = "server_removed"
+ANSWER_FORGOTTEN: Final = "answer_forgotten"
 
 _ENDED: Final = {
     GATEWAY_CLOSED: "the gateway was closed",
@@ -64,4 +65,11 @@ def ended(request_id: Any, cause: str) -> JSONRPCError:
     """The answer to a request that was ended here before there was another; its server may have done it all the same."""
     data = {"mcpvisor": {"outcome": Outcome.MAYBE_EXECUTED.value, "cause": cause}}
     text = f"{_ENDED[cause]} before this request was answered; it may have been carried out"
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=CONNECTION_CLOSED, message=text, data=data))
+
+
+def forgotten(request_id: Any) -> JSONRPCError:
+    """The answer to a request whose own is not kept, or never was: its client comes back for it."""
+    data = {"mcpvisor": {"outcome": Outcome.MAYBE_EXECUTED.value, "cause": ANSWER_FORGOTTEN}}
+    text = "the answer to this request is not kept; it may have been carried out"
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=CONNECTION_CLOSED, message=text, data=data))

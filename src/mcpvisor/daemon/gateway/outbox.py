@@ -63,14 +63,15 @@ class Outbox:
         self._logs.put(method, params, size_of(params) if size is None else size)
         self._filled.set()
 
-    def unsent(self, method: str, params: JsonObject | None) -> None:
-        """A stream was gone before this could be sent on it; what is merged is sent on the next one, log messages are lost."""
+    def unsent(self, method: str, params: JsonObject | None) -> bool:
+        """A stream was gone before this could be sent on it: whether it is told on the next one, as all that is merged is."""
         if method == UPDATED and params is not None:
             self.updated(params["uri"])
         elif params is None:
             self.list_changed(method)
         else:
-            self._logs.dropped += 1
+            return False
+        return True
 
     async def deliver(self, push: Push, listened: Listened) -> None:
         """Send what comes in, for ever; the caller's scope ends it. What waits for the client to listen is still merged."""

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from mcpvisor.daemon.gateway.book import WRITE_SECONDS, Book
 from mcpvisor.daemon.gateway.caller import caller_of
 from mcpvisor.daemon.gateway.endpoint import CHANGES, Endpoint
+from mcpvisor.daemon.gateway.event_memory import Shelf
 from mcpvisor.daemon.gateway.frames import GATEWAY_CLOSED, SERVER_REMOVED, SESSION_ENDED
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
 from mcpvisor.daemon.gateway.keeper import SessionKeeper
@@ -43,15 +44,18 @@ _SESSION_HEADER: Final = SESSION_HEADER.encode()
 class Session:
     """One client's session on one endpoint."""
 
-    def __init__(self, session_id: str, principal: str, endpoint: Endpoint, idle_seconds: float, wish: SessionWish) -> None:
+    def __init__(
+        self, session_id: str, principal: str, endpoint: Endpoint, idle_seconds: float, wish: SessionWish, shelf: Shelf
+    ) -> None:
         self.watcher: Watcher
         """What it watches; set when it is admitted."""
         self.id = session_id
         self.principal = principal
         self.endpoint = endpoint
-        self.transport = SessionTransport(self.id, idle_timeout=idle_seconds)
+        self.transport = SessionTransport(self.id, idle_timeout=idle_seconds, shelf=shelf)
         self.outbox = Outbox()
         self.transport.on_unsent = self.outbox.unsent
+        self.transport.on_gap = self.all_may_differ
         self.wish = wish
         self.seen: dict[CatalogKind, str] = {}
         """The stamp of each list as this client last read it to its end: it is not told of what it has seen."""
@@ -81,6 +85,13 @@ class Session:
         finally:
             self._uses -= 1
             self._used_at = time.time()
+
+    def all_may_differ(self) -> None:
+        """Tell the client that it may have missed whatever it is told of."""
+        for method in CHANGES.values():
+            self.outbox.list_changed(method)
+        for uri in self.watcher.told:
+            self.outbox.updated(uri)
 
     def __repr__(self) -> str:
         return f"Session(of {self.principal} on {self.endpoint.view or 'all'})"
@@ -112,6 +123,7 @@ class Sessions:
         self.on_ended: Callable[[Principal], None] = lambda _: None
         """Told of each session that is over."""
         self._wishes = LevelWishes(want_log_level)
+        self._shelf = Shelf()
         self._openings = Openings(per_second=limits.openings_per_second, burst=limits.openings_burst)
 
     def __len__(self) -> int:
@@ -155,6 +167,7 @@ class Sessions:
         if not self._per_principal[session.principal]:
             del self._per_principal[session.principal]
         session.wish.end()
+        session.transport.memory.close()
         self._watching.close(session.watcher)
         self.observer.session_closed(LEGACY)
         self.on_ended(Principal(session.principal, session.id))
@@ -175,6 +188,7 @@ class Sessions:
         while True:
             await anyio.sleep(WRITE_SECONDS)
             for session in self._open.values():
+                session.transport.memory.forget_expired()
                 if session.kept is not None:
                     self._write_use(session, session.kept)
             self._book.forget_expired()
@@ -282,7 +296,8 @@ class Sessions:
         return False
 
     def _admit(self, session_id: str, principal: str, endpoint: Endpoint, kept: KeptSession | None = None) -> Session:
-        session = Session(session_id, principal, endpoint, self._limits.session_idle_seconds, self._wishes.open())
+        idle_seconds, wish = self._limits.session_idle_seconds, self._wishes.open()
+        session = Session(session_id, principal, endpoint, idle_seconds, wish, self._shelf)
         session.kept = kept
         watcher = self._sleepers.wake(kept, session.outbox) if kept is not None else None
         if watcher is None:

@@ -11,9 +11,10 @@ import anyio
 from mcpvisor.daemon.gateway.caller import Caller
 from mcpvisor.daemon.gateway.catalogs import View
 from mcpvisor.daemon.gateway.crossing import rejected
+from mcpvisor.daemon.gateway.event_stream import WRITE_SECONDS
 from mcpvisor.daemon.gateway.observer import GatewayObserver
 from mcpvisor.daemon.gateway.outbox import UPDATED
-from mcpvisor.daemon.gateway.sdk_server import WRITE_SECONDS, Context, notify_within
+from mcpvisor.daemon.gateway.sdk_server import Context, notify_within
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 
 JsonObject = dict[str, Any]

@@ -29,13 +29,14 @@ MAX_BARREN: Final = 5
 class Cut:
     """How a stream ended before its answer.
 
-    `last_id` is the event to go on from, empty where the server gave none. `detail` says how the stream ended, `lived` for how
-    many seconds it was open, `delivered` whether any event came on it.
+    `last_id` is the event to go on from, empty where the server gave none. `detail` says how the stream ended, `in_order`
+    whether the server did it in good order, `lived` for how many seconds it was open, `delivered` whether any event came on it.
     """
 
     last_id: str = ""
     retry_ms: int | None = None
     detail: str = ""
+    in_order: bool = False
     lived: float = 0.0
     delivered: bool = False
 
@@ -94,16 +95,16 @@ class AnswerStream:
     async def read(self, response: Response) -> None:
         """Read until the answer is in, or as far as the stream goes. Raises RequestFailed and ResponseRefused."""
         stream, opened_at, delivered = EventStream(limit=self._limit), anyio.current_time(), False
-        detail = "the server ended the stream"
+        detail, in_order = "the server ended the stream", True
         while not self._pending.done.is_set():
             try:
                 chunk = await response.chunk()
             except ConnectionBroken as broken:
                 self._host.doubt()
-                chunk, detail = b"", str(broken)
+                chunk, detail, in_order = b"", str(broken), False
             if not chunk:
                 lived = anyio.current_time() - opened_at
-                self._cut = replace(self._cut, detail=detail, lived=lived, delivered=delivered)
+                self._cut = replace(self._cut, detail=detail, in_order=in_order, lived=lived, delivered=delivered)
                 return
             try:
                 events = stream.feed(chunk)
@@ -127,6 +128,8 @@ class AnswerStream:
             wait = resumption.wait_after(self._cut) if resumable else None
             if wait is None:
                 raise self._failed(self._cut.detail)
+            if self._pending.call is not None and self._cut.in_order:
+                self._pending.call.paused()
             await anyio.sleep(wait)
             await self._take_up()
 
@@ -143,13 +146,13 @@ class AnswerStream:
                 await response.error_body()
         except (DialFailed, ConnectionBroken, CredentialsMissing) as error:
             self._host.doubt()
-            self._cut = replace(self._cut, detail=f"{failed}: {error}", lived=0.0, delivered=False)
+            self._cut = replace(self._cut, detail=f"{failed}: {error}", in_order=False, lived=0.0, delivered=False)
             return
         detail = f"{failed}: GET was answered {status_line(head.status)}"
         if answer is not PushAnswer.RETRY:
             self._host.doubt()  # it gave an id for this very purpose: most likely the session is gone
             raise self._failed(detail)
-        self._cut = replace(self._cut, detail=detail, lived=0.0, delivered=False)
+        self._cut = replace(self._cut, detail=detail, in_order=False, lived=0.0, delivered=False)
 
     def _failed(self, detail: str) -> RequestFailed:
         text = f"the event stream ended without the answer to {self._pending.method}: {detail}"
