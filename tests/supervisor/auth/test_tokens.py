@@ -400,7 +400,9 @@ async def test_an_edit_that_is_not_in_force_leaves_the_session_its_credentials(s
         assert told[1] == rig.supervisor.status("docs").token_expires_at
         await rig.apply(auth=client(server, scope="other"))
         await rig.until("initializes", 2)
-        assert ("", "hello") == ((await rig.reach(State.READY)).reason, await rig.call())
+        with anyio.fail_after(20):
+            await rig.supervisor.wait_until("docs", lambda status: status.state is State.READY and not status.reason)
+        assert "hello" == await rig.call()
         assert [] == rig.told(events.CredentialsDropped)
 
 

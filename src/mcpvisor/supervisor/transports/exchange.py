@@ -16,7 +16,8 @@ import anyio
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.open_calls import OpenCall, Origin, may_ask, may_log, origin_among, origin_within
-from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode_messages
+from mcpvisor.supervisor.transports.ahead import AheadReader
+from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable
 from mcpvisor.supervisor.transports.intake import Intake
 
 JsonObject = dict[str, Any]
@@ -136,7 +137,7 @@ class Exchange:
 
     def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
         self._hooks = hooks
-        self._max_message = max_message
+        self.reader = AheadReader(max_message)
         self._last_id = 0
         self._pending: dict[int, Pending] = {}
         self._strays = 0
@@ -206,7 +207,7 @@ class Exchange:
         requests in it, for the wire to answer. Never raises for what a server sends.
         """
         try:
-            messages, is_cut = decode_messages(data, max_bytes=self._max_message)  # arrays: batches of revision 2025-03-26
+            messages, is_cut = self.reader.messages(data)  # arrays: batches of revision 2025-03-26
         except Unreadable as error:
             self.unreadable(data, error, within, unasked=unasked)
             return []

@@ -169,6 +169,7 @@ class HttpWire(PostingWire):
         verdict = judge(reply_of(response, data, pending, session_sent=session is not None))
         self._note_loss(verdict, session)
         self._settle(verdict)
+        await self._exchange.reader.ahead(data)
         self._take_answer(data, pending)
         if not pending.done.is_set():
             text = f"the answer to {pending.method} holds no response to it"

@@ -106,6 +106,7 @@ class PostingWire(Wire):
             if event.data and intake.drops_unread(event.data):
                 intake.dropped(1)
             else:
+                await self._exchange.reader.ahead(event.data)
                 take(event)
             if time.perf_counter() - turn > _SLICE:
                 await anyio.lowlevel.checkpoint()

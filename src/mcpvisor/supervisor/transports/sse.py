@@ -67,6 +67,7 @@ class SseWire(PostingWire):
             if is_json(response.head.content_type):
                 data = await response.body(self._max_message)
                 if data.lstrip()[:1] == b"{" and b'"jsonrpc"' in data:
+                    await self._exchange.reader.ahead(data)
                     self._take_answer(data, pending)
             else:
                 await response.error_body()

@@ -177,6 +177,8 @@ class StdioWire(Wire):
                 if not isinstance(line, Overlong) and intake.drops_unread(line):
                     intake.dropped(1)
                 else:
+                    if not isinstance(line, Overlong):
+                        await self._exchange.reader.ahead(line)
                     self._take(line)
                 if time.perf_counter() - turn > _SLICE:
                     await anyio.lowlevel.checkpoint()
