@@ -43,6 +43,9 @@ MAX_PEER_REQUESTS: Final = 32
 MAX_REFUSING: Final = 64
 """Refusals that are on their way at one time; a server that asks for more than these gets no answer at all."""
 
+MAX_LEAVING: Final = 4
+"""Answers and refusals that are being sent at one time: each may be a connection of its own, which no flood shall multiply."""
+
 REFUSALS_TOLD: Final = 1.0
 """Seconds between two reports of requests that were refused."""
 
@@ -92,6 +95,7 @@ class Wire(ABC):
         self._refused_at = float("-inf")
         self._answering = 0
         self._refusing = 0
+        self._answers_leaving = anyio.Semaphore(MAX_LEAVING)
         self._questions: dict[str | int, anyio.CancelScope] = {}
         """The requests of the server that are being answered, by its ids."""
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -309,23 +313,27 @@ class Wire(ABC):
     async def _refuse(self, request: PeerRequest) -> None:
         error = {"code": INTERNAL_ERROR_CODE, "message": f"more than {MAX_PEER_REQUESTS} requests at one time; ask again later"}
         try:
-            await self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
+            async with self._answers_leaving:
+                await self._send({"jsonrpc": "2.0", "id": request.id, "error": error})
         finally:
             self._refusing -= 1
 
     async def _answer(self, request: PeerRequest, scope: anyio.CancelScope) -> None:
         message: JsonObject = {"jsonrpc": "2.0", "id": request.id}
         try:
-            with scope:
-                message["result"] = await self._hooks.answer(request.method, request.params, request.origin)
-        except PeerRefusal as refusal:
-            message["error"] = {"code": refusal.code, "message": refusal.message}
+            try:
+                with scope:
+                    message["result"] = await self._hooks.answer(request.method, request.params, request.origin)
+            except PeerRefusal as refusal:
+                message["error"] = {"code": refusal.code, "message": refusal.message}
+            finally:
+                if self._questions.get(request.id) is scope:
+                    del self._questions[request.id]
+            if len(message) > 2:  # else it was withdrawn, and wants no answer
+                async with self._answers_leaving:
+                    await self._send(message)
         finally:
             self._answering -= 1
-            if self._questions.get(request.id) is scope:
-                del self._questions[request.id]
-        if len(message) > 2:  # else it was withdrawn, and wants no answer
-            await self._send(message)
 
     @staticmethod
     def _not_sent(end: WireEnd) -> RequestFailed:
