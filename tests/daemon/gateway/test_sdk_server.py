@@ -20,7 +20,8 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from mcp_types.jsonrpc import ErrorData
 
 from mcpvisor.daemon.gateway.frames import frame
-from mcpvisor.daemon.gateway.sdk_server import NAME_LENGTH, SessionTransport, read_settled, settled_by
+from mcpvisor.daemon.gateway.sdk_server import NAME_LENGTH, read_settled, settled_by
+from mcpvisor.daemon.gateway.session_transport import SessionTransport
 
 TRANSPORT = StreamableHTTPServerTransport
 
@@ -42,12 +43,12 @@ READ: dict[Callable[..., Any], str] = {
     JSONRPCDispatcher.send_raw_request: "7ef07ab6bc42",
     JSONRPCDispatcher._resolve_pending: "44a56961877f",
 }
-"""What `sdk_server` overrides or leans on, by a digest of the text that was read when it was written."""
+"""What `sdk_server` and `session_transport` override or lean on, by a digest of the text that was read when it was written."""
 
 
 @pytest.mark.parametrize("part", list(READ), ids=lambda part: part.__qualname__)
 def test_what_was_read_is_what_is_there(part: Callable[..., Any]):
-    """Each part reads as it did; where not, read it again, see whether `sdk_server` still holds, and renew the digest."""
+    """Each part reads as it did; where not, read it again, see whether those two still hold, and renew the digest."""
     assert hashlib.sha256(inspect.getsource(part).encode()).hexdigest()[:12] == READ[part]
 
 

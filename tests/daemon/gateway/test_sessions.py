@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 
-from mcpvisor.daemon.gateway import sdk_server
+from mcpvisor.daemon.gateway import session_transport
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.supervisor.offer import Offer
 
@@ -331,7 +331,7 @@ async def test_the_last_event_of_a_request_that_is_cut(
     supervisor: PuppetSupervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Where a stream has begun already, its last event says that the request may have been carried out."""
-    monkeypatch.setattr(sdk_server, "JSON_WITHIN", 0.01)
+    monkeypatch.setattr(session_transport, "JSON_WITHIN", 0.01)
     supervisor.connection("a").answer = hang
     limits = GatewayLimits(grace_seconds=0)
     async with Wire_of(gateway(supervisor, tmp_path, limits=limits)) as (client, leave):

@@ -28,7 +28,8 @@ from mcpvisor.daemon.gateway.observer import GatewayObserver
 from mcpvisor.daemon.gateway.openings import Openings
 from mcpvisor.daemon.gateway.outbox import Outbox
 from mcpvisor.daemon.gateway.replies import refuse
-from mcpvisor.daemon.gateway.sdk_server import SESSION_HEADER, SessionTransport, read_settled, serve_session, settled_by
+from mcpvisor.daemon.gateway.sdk_server import read_settled, serve_session, settled_by
+from mcpvisor.daemon.gateway.session_transport import SESSION_HEADER, SessionTransport
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.gateway.sleepers import Sleepers
 from mcpvisor.daemon.gateway.watching import Watcher, Watching
