@@ -195,7 +195,7 @@ async def opened(url: str, mode: str, who: str) -> AsyncIterator[Person]:
 async def case(request: pytest.FixtureRequest, served: RunningDaemon, anyio_backend: str) -> AsyncIterator[Case]:
     """All eight, and those with an instance for each client."""
     down, up = request.param
-    if up == BLIND:  # of what was withdrawn before it may still ask, and would be known by nobody's call
+    if up.endswith("stdio"):  # of what was withdrawn before it may still ask and log, and would be known by nobody's call
         pid = served.server(up)["pid"]
         served.order(up, "restart")
         served.until(lambda: served.server(up)["pid"] not in (None, pid), "its next process")
