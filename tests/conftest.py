@@ -5,7 +5,8 @@ run says so with the remedy. With MCPVISOR_REQUIRE_ALL=1, as in CI, a missing pr
 was skipped or deselected.
 
 Tests that measure carry the marker `alone`. `make test` runs all others side by side first (`--alone=without -n ...`), and
-then these, one after another (`--alone=only`).
+then these, one after another (`--alone=only`). Side by side, tests that share something of their module (a daemon, mostly) go
+to the same process, so that it is made once, and what takes longest begins first (`--dist loadgroup`).
 """
 
 from __future__ import annotations
@@ -172,6 +173,15 @@ class Selection:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--alone", choices=("without", "only"), help="run without the tests marked `alone`, or only those")
+
+
+@pytest.hookimpl(tryfirst=True)  # the group is read after this
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        definitions = item._fixtureinfo.name2fixturedefs
+        if any(found[-1].scope == "module" for found in definitions.values() if found):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: not item.get_closest_marker("slow"))  # a long one that begins last is waited for by all
 
 
 def pytest_configure(config: pytest.Config) -> None:

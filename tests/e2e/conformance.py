@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import nursery
+
 ROOT = Path(__file__).parents[2]
 CLIENT = f"{sys.executable} {Path(__file__).with_name('conformance_client.py')}"
 
@@ -61,7 +63,7 @@ class Conformance:
     def _run(self, package: str, arguments: tuple[str, ...], folder: Path) -> Run:
         program = self._modules / package / "dist" / "index.js"
         command = [self._modules / ".bin" / "node", program, *arguments, "-o", folder]
-        environ = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT), nursery.NURSERY: nursery.address()}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ)
         results = read(folder)
         assert results.score, f"{done.stdout}\n{done.stderr}"

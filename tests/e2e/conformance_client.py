@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from typing import Any
 
 import anyio
 from mcp import Client
+from tests import nursery
 from tests.e2e.running import RunningDaemon, entry
-from tests.e2e.stdio_client import COMMAND
 
 READY_SECONDS = 15
 POLICY = """
@@ -40,8 +39,7 @@ class User:
 
     def run(self, *arguments: str) -> str:
         """What a verb prints."""
-        command = [COMMAND, "--socket", str(self._daemon.socket), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        done = nursery.run(["--socket", self._daemon.socket, *arguments])
         print(arguments, done.returncode, done.stdout, done.stderr, file=sys.stderr)
         return done.stdout
 

@@ -14,6 +14,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests import nursery
+
 from mcpvisor.daemon.cli.client import ControlClient, server_path
 from mcpvisor.daemon.cli.exits import CliError
 from mcpvisor.supervisor.process.sweep import find_marked
@@ -94,12 +96,12 @@ class RunningDaemon:
         beside.write_text(text)
         beside.replace(self.drop_ins / name)
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> nursery.Process:
         """Start the process, once more after it has ended."""
-        command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "run", "--config", str(self.folder / "config")]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self._env}, cwd=self.folder
+        words = ["run", "--config", str(self.folder / "config")]
+        with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            self.process = nursery.start(
+                words, stdin=nothing, stdout=log, stderr=log, env={**os.environ, **self._env}, cwd=self.folder
             )
         return self.process
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import nursery
 from tests.e2e.running import entry
 from tests.e2e.siege import Besieged, Client, besieged
 from tests.supervisor.transports.http_rig import Puppet, puppet
@@ -66,9 +66,8 @@ def test_nothing_of_any_credential_is_shown(tmp_path: Path, server: Puppet):
         shown["status of all"] = json.dumps(daemon.status())
         shown["metrics"] = daemon.metrics()
         for verb in VERBS:
-            command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(daemon.socket), *verb]
-            command += [str(daemon.folder / "config")] if verb == ("check",) else []
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, env={**os.environ, **environ})
+            more = [daemon.folder / "config"] if verb == ("check",) else []
+            done = nursery.run(["--socket", daemon.socket, *verb, *more], env={**os.environ, **environ})
             shown[" ".join(verb)] = done.stdout + done.stderr
         shown["log"] = daemon.log_text()
     # The command of `hopeless` says part of its own text, which is no secret: it stands in its arguments for all to see.
@@ -106,8 +105,7 @@ def _metric(daemon: Besieged, name: str) -> float | None:
 
 
 def _explained(daemon: Besieged, name: str) -> str:
-    command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(daemon.socket), "explain", name]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout
+    return nursery.run(["--socket", daemon.socket, "explain", name]).stdout
 
 
 def _around(text: str) -> str:

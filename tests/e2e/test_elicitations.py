@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon, puppet
 
 from mcpvisor.daemon.cli.exits import Refused
@@ -71,8 +72,7 @@ def asked(daemon: RunningDaemon, server: str, **arguments: Any) -> Any:
 
 
 def verb(daemon: RunningDaemon, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(daemon.socket), *words]
-    return subprocess.run(command, input=typed, capture_output=True, text=True, timeout=20)
+    return nursery.run(["--socket", daemon.socket, *words], typed=typed)
 
 
 def counted(daemon: RunningDaemon) -> dict[str, float]:

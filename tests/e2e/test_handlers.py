@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon, puppet, toml
 
 SERVERS = Path(__file__).parents[1] / "servers"
@@ -101,8 +102,7 @@ class Hooked(RunningDaemon):
         return [(json.loads(event)["id"], dead_at is not None) for event, dead_at in rows]
 
     def mcpvisor(self, *words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(self.socket), *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return nursery.run(["--socket", self.socket, *map(str, words)], timeout=30)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon, entry, puppet
 from tests.e2e.siege import Besieged, Client, Stopwatch, besieged
 
@@ -39,8 +40,7 @@ def again(daemon: RunningDaemon, number: int) -> None:
 
 
 def mcpvisor(daemon: RunningDaemon, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(daemon.socket), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return nursery.run(["--socket", daemon.socket, *map(str, words)], timeout=30)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])

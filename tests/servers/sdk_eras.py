@@ -14,11 +14,14 @@ import sys
 import warnings
 
 import anyio
-import mcp_types as types
-import uvicorn
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+
+from mcpvisor.daemon.loading import sparing
+
+with sparing():  # many of these are started, and the SDK is most of a start
+    import mcp_types as types
+    from mcp.server.lowlevel.server import NotificationOptions, Server
+    from mcp.server.stdio import stdio_server
+    from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 
 warnings.simplefilter("ignore")  # the SDK calls logging deprecated since the newer era
 
@@ -120,6 +123,8 @@ server = Server(
 
 async def main():
     if "http" in sys.argv:
+        import uvicorn
+
         listening = socket.create_server(("127.0.0.1", 0))
         print(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
         await uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="critical")).serve([listening])

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import nursery
 
 PUPPET = Path(__file__).parents[1] / "control" / "puppet.py"
-COMMAND = Path(sys.executable).with_name("mcpvisor")
 INSTANCE = "instance-of-tests"
 
 
@@ -20,19 +20,22 @@ class Daemon:
 
     def __init__(self, path: Path, *options: str) -> None:
         self.path = path
-        command = [sys.executable, str(PUPPET), str(path), INSTANCE, *options]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline() == "serving\n"
+        (its_stdin, ours), (theirs, its_stdout) = os.pipe(), os.pipe()
+        with open(its_stdin) as stdin, open(its_stdout, "w") as stdout:
+            words = [path, INSTANCE, *options]
+            self.process = nursery.start(words, program=PUPPET, stdin=stdin, stdout=stdout, stderr=sys.__stderr__)
+        self._orders, self._answers = os.fdopen(ours, "w"), os.fdopen(theirs)
+        assert self._answers.readline() == "serving\n"
 
     def tell(self, line: str) -> None:
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n"
+        self._orders.write(line + "\n")
+        self._orders.flush()
+        assert self._answers.readline() == "done\n"
 
     def end(self) -> None:
-        self.process.stdin.close()
+        self._orders.close()
         self.process.wait(10)
-        self.process.stdout.close()
+        self._answers.close()
 
 
 @pytest.fixture
@@ -65,12 +68,9 @@ def environ(path: Path | None, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def mcpvisor(daemon: Daemon) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the installed command against the puppet daemon, or against another socket."""
+    """Runs the command line as a process, against the puppet daemon or against another socket."""
 
     def run(*arguments: str, path: Path | None = daemon.path, stdin: str = "", **more: str):
-        command = [str(COMMAND), *arguments]
-        return subprocess.run(
-            command, env=environ(path, **more), input=stdin, capture_output=True, text=True, timeout=20
-        )  # fmt: skip
+        return nursery.run(arguments, env=environ(path, **more), typed=stdin)
 
     return run
