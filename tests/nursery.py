@@ -150,10 +150,7 @@ def address() -> str:
     path = Path(tempfile.mkdtemp(prefix="nursery"), "socket")
     process = subprocess.Popen([sys.executable, __file__, str(path)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     atexit.register(_end, process, path.parent)
-    deadline = time.monotonic() + PYTHON = sys.executable
-"""A test that puts another in its place is about the start."""
-
-START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     while not path.exists():
         assert process.poll() is None, f"the nursery ended with {process.returncode}"
         assert time.monotonic() < deadline, "the nursery does not listen"
