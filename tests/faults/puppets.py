@@ -30,7 +30,9 @@ class Puppet:
         self._stderr = folder / f"{server.name}.stderr"
         self._control = folder / f"{server.name}.sock"
         words = ("--name", server.name, "--era", server.era, "--log", str(self.log), "--control", str(self._control))
-        self._command = (sys.executable, "-I", "-S", str(script), *words, server.transport)
+        # As a module, which is compiled once for all processes.
+        code = f"import sys; sys.path.insert(0, {str(script.parent)!r}); import {script.stem} as it; it.asyncio.run(it.main())"
+        self._command = (sys.executable, "-I", "-S", "-c", code, *words, server.transport)
         self._port = 0
         self.process: subprocess.Popen[bytes] | None = None
         """The process of an HTTP puppet; those of the others are the supervisor's."""
