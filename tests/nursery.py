@@ -3,7 +3,7 @@
 Reading the modules of a daemon takes most of a second of a processor, and the tests start hundreds. A process from here is one
 of its own like any other, with the files, folder, environment and exit code that were asked for; it has only been spared the
 reading. What is about how Python itself starts (its locale, what it imports, its memory, a closed stdout) is started for real,
-and so is everything with MCPVISOR_REAL_STARTS=1.
+and so is what a test measures that is marked `alone`, and everything with MCPVISOR_REAL_STARTS=1.
 
 As a program it is the nursery itself, and lives until its stdin ends:  nursery.py SOCKET
 """
@@ -103,7 +103,7 @@ def start(
 ) -> Process:
     """Start `mcpvisor WORDS`, or a `program` in Python that uses what a daemon uses, over files that are open."""
     args, env, cwd = list(map(str, words)), os.environ if env is None else env, Path.cwd() if cwd is None else cwd
-    if os.environ.get("MCPVISOR_REAL_STARTS") == "1" or sys.executable != PYTHON or _concerns_the_start(env):
+    if _is_real or sys.executable != PYTHON or _concerns_the_start(env):
         command = [sys.executable, *([str(program)] if program else ["-m", "mcpvisor.daemon.cli.main"]), *args]
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -135,6 +135,15 @@ def run(
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess(process.args, process.returncode, out.read().decode(), err.read().decode())
+
+
+def start_for_real(is_real: bool) -> None:
+    """Whether everything is started for real from now on, as for a test that measures."""
+    global _is_real  # noqa: PLW0603 - of the process, as the nursery is
+    _is_real = is_real or os.environ.get("MCPVISOR_REAL_STARTS") == "1"
+
+
+_is_real = os.environ.get("MCPVISOR_REAL_STARTS") == "1"
 
 
 def _concerns_the_start(env: Mapping[str, str]) -> bool:

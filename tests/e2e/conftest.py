@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import nursery
 from tests.e2e.case import Case
 from tests.e2e.running import RunningDaemon
 from tests.supervisor.transports.http_rig import Puppet
@@ -18,6 +19,10 @@ from tests.supervisor.transports.http_rig import puppet as http_puppet
 from mcpvisor.supervisor.process.sweep import find_marked
 from mcpvisor.supervisor.spec import HttpTarget, Intensity, RestartPolicy, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.supervisor import Supervisor
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    nursery.start_for_real(item.get_closest_marker("alone") is not None)
 
 
 @pytest.fixture
