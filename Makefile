@@ -34,7 +34,7 @@ demo: $(VENV)/.runtime
 	@exec $(BIN)/mcpvisor demo
 
 test: $(VENV)/.dev
-	@status=0; for phase in "--alone=without -n $(WORKERS) --dist loadgroup" --alone=only; do \
+	@status=0; for phase in "--alone=without -n $(WORKERS)" --alone=only; do \
 	  $(BIN)/pytest $$phase $(ARGS) || { status=$$?; [ $$status = 1 ] || exit $$status; }; \
 	done; exit $$status
 

@@ -5,12 +5,13 @@ run says so with the remedy. With MCPVISOR_REQUIRE_ALL=1, as in CI, a missing pr
 was skipped or deselected.
 
 Tests that measure carry the marker `alone`. `make test` runs all others side by side first (`--alone=without -n ...`), and
-then these, one after another (`--alone=only`). Side by side, tests that share something of their module (a daemon, mostly) go
-to the same process, so that it is made once, and what takes longest begins first (`--dist loadgroup`).
+then these, one after another (`--alone=only`). Side by side, the tests of a module that share something (a daemon, mostly) go
+to the same process, so that it is made once, and what takes longest begins first.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -175,13 +176,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--alone", choices=("without", "only"), help="run without the tests marked `alone`, or only those")
 
 
-@pytest.hookimpl(tryfirst=True)  # the group is read after this
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        definitions = item._fixtureinfo.name2fixturedefs
-        if any(found[-1].scope == "module" for found in definitions.values() if found):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: not item.get_closest_marker("slow"))  # a long one that begins last is waited for by all
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give out tests one by one, but those of a module that share something in one piece, and these first.
+
+    `--dist loadgroup` would do the same, were it not for pytest 9.2, which has no room for its marks.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    @functools.cache
+    def shares(module: str) -> bool:
+        return 'scope="module"' in (config.rootpath / module).read_text()
+
+    class Pieces(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return module if shares(module) else nodeid
+
+    return Pieces(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

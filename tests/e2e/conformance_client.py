@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
-from mcp import Client
 from tests import nursery
 from tests.e2e.running import RunningDaemon, entry
 
@@ -53,6 +51,8 @@ class User:
 
     def prompt(self, name: str) -> None:
         """Get a prompt through the gateway: there is no verb for that."""
+        import anyio
+        from mcp import Client  # most of the cost of this program, and in one scenario of many
 
         async def get() -> None:
             async with Client(f"{self._daemon.gateway}/server") as client:
