@@ -18,9 +18,10 @@ import anyio.to_thread
 import structlog
 
 from mcpvisor import __version__
+from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.reload import Reloader
 from mcpvisor.daemon.config.settings import Settings
-from mcpvisor.daemon.config.watch import ConfigWatcher, Fingerprint
+from mcpvisor.daemon.config.watch import ConfigWatcher
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.handling import HandlerRoutes
 from mcpvisor.daemon.control.server import ControlServer
@@ -257,7 +258,8 @@ class Daemon:
         watcher = ConfigWatcher(
             self._reloader.paths,
             partial(self._reloading.apply, "watch"),
-            secret_files=lambda: self._reloader.secret_files,
+            secrets=lambda: self._reloader.secrets,
+            gone=self._reloader.note_gone,
             recheck_at=lambda: self._reloader.recheck_at,
             seen=seen,
         )

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from mcpvisor import __version__
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.config.load import Loaded
+from mcpvisor.daemon.config.look import fingerprint
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
-from mcpvisor.daemon.config.watch import fingerprint
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log

@@ -117,7 +117,7 @@ async def test_before_the_start(etc: Path, environ: dict[str, str]) -> None:
     """A reloader that has read nothing yet knows of no secret files and no due time, and refuses to name a state."""
     reloader = Reloader([etc], environ)
 
-    assert ((), None) == (reloader.secret_files, reloader.recheck_at)
+    assert ({}, None) == (reloader.secrets, reloader.recheck_at)
     with pytest.raises(RuntimeError, match=r"before start"):
         _ = reloader.applied
 

@@ -12,7 +12,8 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
-from mcpvisor.daemon.config.watch import ConfigWatcher, fingerprint
+from mcpvisor.daemon.config.look import fingerprint
+from mcpvisor.daemon.config.watch import ConfigWatcher
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, plan_changes
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -59,7 +60,8 @@ async def test_every_way_of_writing(etc: Path, environ: dict[str, str], servers:
                 [file],
                 reload,
                 recheck_at=lambda: reloader.recheck_at,
-                secret_files=lambda: reloader.secret_files,
+                secrets=lambda: reloader.secrets,
+                gone=reloader.note_gone,
                 seen=fingerprint([file]),
             )
             await goal.apply((await reloader.start()).specs.values())

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-import watchfiles
 
-from mcpvisor.daemon.config.watch import ConfigWatcher, fingerprint
+from mcpvisor.daemon.config import watch
+from mcpvisor.daemon.config.look import Digester, fingerprint
+from mcpvisor.daemon.config.watch import ConfigWatcher
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,8 @@ class Seen:
 async def watching(*paths: Path, interval: float = 60.0, secrets: tuple[Path, ...] = ()) -> AsyncIterator[Seen]:
     """A watcher that runs, and has had its first look of its own."""
     seen = Seen()
-    watcher = ConfigWatcher(paths, seen.changed, secret_files=lambda: secrets, quiet=QUIET, interval=interval)
+    digests = {path: Digester()(path) for path in secrets}
+    watcher = ConfigWatcher(paths, seen.changed, secrets=lambda: digests, quiet=QUIET, interval=interval)
     async with anyio.create_task_group() as group:
         await group.start(watcher.run)
         yield seen
@@ -173,10 +175,10 @@ async def test_refused_hints(
 ) -> None:
     """Where the system refuses to watch, this is said once, and the regular look finds every edit."""
 
-    def refuse(*paths: str, **more: object) -> AsyncIterator[set[object]]:
+    def refuse() -> None:
         raise OSError("OS file watch limit reached")
 
-    monkeypatch.setattr(watchfiles, "awatch", refuse)
+    monkeypatch.setattr(watch, "FolderEvents", refuse)
     file = write(etc / "mcpvisor.toml", "# 1\n")
     with caplog.at_level(logging.WARNING):
         async with watching(etc, interval=0.2) as seen:
