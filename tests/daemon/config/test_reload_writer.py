@@ -11,8 +11,8 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.config.look import fingerprint
+from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.config.watch import ConfigWatcher
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, plan_changes
 

@@ -91,7 +91,9 @@ class ConfigWatcher:
             seen = replace(self._seen or now.contents, secrets=_as_digests(self._secrets()))
             task_status.started()
             while True:
-                if self._is_news(seen, now.contents):
+                if not self._is_news(seen, now.contents):
+                    await self._stir()
+                else:
                     self._gone(self._absences.since)
                     await self._changed()
                     # What was seen before the reload counts, so that an edit during it is found by the next look; of
@@ -99,7 +101,6 @@ class ConfigWatcher:
                     known = dict(now.contents.secrets)
                     secrets = tuple((path, known.get(path, digest)) for path, digest in _as_digests(self._secrets()))
                     seen = replace(now.contents, secrets=secrets)
-                await self._stir()
                 now = await self._settled()
         finally:
             if self._events is not None:
