@@ -11,7 +11,6 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from mcpvisor.daemon.config.look import fingerprint
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.config.watch import ConfigWatcher
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, plan_changes
@@ -60,9 +59,8 @@ async def test_every_way_of_writing(etc: Path, environ: dict[str, str], servers:
                 [file],
                 reload,
                 recheck_at=lambda: reloader.recheck_at,
-                secrets=lambda: reloader.secrets,
+                seen=lambda: reloader.contents,
                 gone=reloader.note_gone,
-                seen=fingerprint([file]),
             )
             await goal.apply((await reloader.start()).specs.values())
             await group.start(watcher.run)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.daemon.config.watched import edit, watching
+from tests.daemon.config.watched import Watched, edit, started, watching
 
 from mcpvisor.daemon.config import watch
 from mcpvisor.daemon.config.folder_events import FolderEvent, FolderEvents, events_in
@@ -137,10 +137,12 @@ async def test_a_look_that_does_not_end(etc: Path, write: Write, monkeypatch: py
     monkeypatch.setattr(watch, "LOOK_WITHIN", 0.3)
     file = write(etc / "mcpvisor.toml", "# 1\n")
     async with watching(etc, interval=0.2) as watched:
+        watched.is_reading = False
         is_dead.set()
         await watched.until(1)
         await watched.until_looked()
         assert 1 == watched.calls
+        watched.is_reading = True
         is_dead.clear()
         released.set()
         await watched.until(2)
@@ -166,11 +168,11 @@ async def test_a_due_time_without_an_edit(etc: Path) -> None:
 
 
 async def test_an_edit_between_loading_and_watching(etc: Path, write: Write) -> None:
-    """What is edited after the files were loaded is a change, though nobody watched yet."""
+    """What is edited after the files were read is a change, though nobody watched yet."""
     file = write(etc / "mcpvisor.toml", "# 1\n")
-    seen = fingerprint([etc])
+    watched = Watched(etc)
     file.write_text("# 2\n")
-    async with watching(etc, seen=seen) as watched:
+    async with started(watched):
         await watched.until(1)
         await edit(watched, file)
 
@@ -187,6 +189,33 @@ async def test_an_edit_while_a_reload_is_under_way(etc: Path, write: Write) -> N
         watched.on_change = again
         file.write_text("# 2\n")
         await watched.until(2)
+
+
+async def test_what_somebody_else_has_had_read(etc: Path, write: Write) -> None:
+    """An edit that an operator has reloaded by hand is no news any more."""
+    file = write(etc / "mcpvisor.toml", "# 1\n")
+    async with watching(etc) as watched:
+        file.write_text("# 2\n")
+        watched.read()
+        await watched.until_looked()
+        assert 0 == watched.calls
+        await edit(watched, file)
+
+
+async def test_files_that_cannot_be_read(etc: Path, write: Write) -> None:
+    """A reload that could not read anything is not asked for again and again; the next edit is news, also one back."""
+    file = write(etc / "mcpvisor.toml", "# 1\n")
+    async with watching(etc, interval=0.2) as watched:
+        watched.is_reading = False
+        file.write_text("# 2\n")
+        await watched.until(1)
+        await watched.until_looked()
+        await watched.until_looked()
+        assert 1 == watched.calls
+        watched.is_reading = True
+        file.write_text("# 1\n")
+        await watched.until(2)
+        await edit(watched, file)
 
 
 def test_fingerprints(etc: Path, write: Write) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.daemon.config.watched import edit, watching
+from tests.daemon.config.watched import Watched, edit, started, watching
 
 from mcpvisor.daemon.config import watch
-from mcpvisor.daemon.config.look import Digester
 
 pytestmark = pytest.mark.anyio
 
@@ -187,7 +186,7 @@ async def test_a_secret_file(etc: Path, write: Write, tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     secret, link = write(tmp_path / "secrets/one", "1"), etc / "link"
     link.symlink_to(write(tmp_path / "two", "1"))
-    async with watching(etc, secrets={path: Digester()(path) for path in (secret, link)}) as watched:
+    async with watching(etc, secrets=[secret, link]) as watched:
         secret.write_text("2")
         await watched.until(1)
         (tmp_path / "secrets/new").write_text("3")
@@ -202,13 +201,21 @@ async def test_a_secret_file(etc: Path, write: Write, tmp_path: Path) -> None:
         await edit(watched, etc / "mcpvisor.toml")
 
 
-async def test_a_secret_that_changes_while_it_is_loaded(etc: Path, write: Write, tmp_path: Path) -> None:
-    """What counts is what a secret held before it was read: at the start, and in a reload that brings in another."""
-    one, two = write(tmp_path / "one", "new"), write(tmp_path / "two", "new")
-    loaded = {one: "the digest of something older"}
-    async with watching(etc, secrets=loaded) as watched:
+async def test_a_secret_that_changes_while_it_is_read(etc: Path, write: Write, tmp_path: Path) -> None:
+    """What counts is what it held right before: at the start, and in a reload that brings in another."""
+    one, two = write(tmp_path / "one", "1"), write(tmp_path / "two", "1")
+    watched = Watched(etc, secrets=[one])
+    one.write_text("2")
+    async with started(watched):
         await watched.until(1)
-        watched.on_change = lambda: loaded.setdefault(two, "the digest of something older")
+
+        def bring_in() -> None:
+            watched.on_change = lambda: None
+            watched.secrets.append(two)
+            watched.read()
+            two.write_text("2")
+
+        watched.on_change = bring_in
         (etc / "mcpvisor.toml").write_text("# 1\n")
         await watched.until(3)
         await edit(watched, two)

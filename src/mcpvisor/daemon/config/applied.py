@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mcpvisor.daemon.config.absences import ABSENCE
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
+from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
 from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
@@ -52,8 +53,8 @@ class Applied:
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
     hints: tuple[Problem, ...] = ()
-    secrets: Mapping[Path, str] = field(default_factory=dict[Path, str])
-    """Files and credentials that went into entries, each with the digest of what it held then."""
+    contents: Fingerprint = field(default_factory=Fingerprint)
+    """What was in the files when they were last read, good or bad."""
     recheck_at: float | None = None
     """When an absence becomes a removal, on the clock that `now` was read from; None when nothing is pending."""
 
@@ -78,7 +79,7 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
         kept = tuple(replace(problem, keeps_running=True) for problem in loaded.problems)
-        return replace(last, rejected=kept, hints=loaded.hints, secrets=loaded.secrets, recheck_at=None)
+        return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
     files = deciding.files()
     specs = deciding.merged(files)
@@ -93,7 +94,7 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
         rejected=deciding.rejected(specs, handlers, last),
         hints=loaded.hints,
-        secrets=loaded.secrets,
+        contents=loaded.contents,
         recheck_at=min(waiting) + ABSENCE if waiting else None,
     )
 

@@ -15,7 +15,7 @@ from mcpvisor.daemon.config.expansion import Sources
 from mcpvisor.daemon.config.file_handlers import FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
 from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
-from mcpvisor.daemon.config.look import Digester
+from mcpvisor.daemon.config.look import Digester, Fingerprint, contents_of
 from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
@@ -56,8 +56,8 @@ class Loaded:
     """Folders of drop-ins that were read: a file that is not there now is gone."""
     problems: tuple[Problem, ...]
     hints: tuple[Problem, ...]
-    secrets: Mapping[Path, str] = field(default_factory=dict[Path, str])
-    """Files and credentials that went into entries, each with its digest before it was read; to be watched like the files."""
+    contents: Fingerprint = field(default_factory=Fingerprint)
+    """What was in the files, and in the secrets that went into entries, right before they were read."""
 
     @property
     def settings(self) -> Settings | None:
@@ -65,7 +65,8 @@ class Loaded:
 
     @property
     def secret_files(self) -> tuple[Path, ...]:
-        return tuple(self.secrets)
+        """Files and credentials that went into entries; to be watched like the files themselves."""
+        return tuple(Path(path) for path, _ in self.contents.secrets)
 
     @property
     def specs(self) -> dict[str, ServerSpec]:
@@ -106,11 +107,12 @@ class _Loading:
         self._uid = uid
         self._findings = Findings()
         self._digest = Digester(uid)
-        self._secrets: dict[Path, str] = {}
+        self._secrets: dict[str, str] = {}
 
     def run(self, found: Discovery, overrides: Mapping[str, Mapping[str, Any]], previous: Basis | None) -> Loaded:
         self._findings.problems += found.problems
         self._findings.hints += found.hints
+        contents = contents_of(found, self._digest)
         documents = {file.path: self._document(file.path) for file in found.files}
         mains = {f.path: documents[f.path] for f in found.files if f.is_main}
         basis = self._basis(mains, overrides, previous)
@@ -131,7 +133,7 @@ class _Loading:
             listed=tuple(found.listed),
             problems=tuple(self._findings.problems),
             hints=tuple(self._findings.hints),
-            secrets=self._secrets,
+            contents=replace(contents, secrets=tuple(self._secrets.items())),
         )
 
     def _document(self, path: Path) -> Document | Problem:
@@ -237,8 +239,8 @@ class _Loading:
 
     def _secret(self, path: Path) -> str:
         """The text of a secret file without its last line end. Raises LookupError that names the file."""
-        if path not in self._secrets:
-            self._secrets[path] = self._digest(path)
+        if str(path) not in self._secrets:
+            self._secrets[str(path)] = self._digest(path)
         try:
             return decode(read_bytes(path, self._uid, "a file with one secret"), path).removesuffix("\n").removesuffix("\r")
         except ConfigError as error:

@@ -6,12 +6,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from mcpvisor.daemon.config.config_file import MAX_BYTES
-from mcpvisor.daemon.config.discovery import discover
+from mcpvisor.daemon.config.discovery import Discovery, discover
 from mcpvisor.daemon.config.trust import distrust
 
 _PIECE: Final = 1 << 20
@@ -28,7 +28,7 @@ Folder = tuple[str, tuple[int, int] | None]
 class Fingerprint:
     """What a configuration contains at one moment: its own files, and the secrets that are put into its entries."""
 
-    files: Digests
+    files: Digests = ()
     listed: tuple[str, ...] = ()
     """Folders of drop-ins that could be listed: of these alone an absent file is gone."""
     secrets: Digests = ()
@@ -56,13 +56,8 @@ def look(paths: Sequence[Path], secrets: Iterable[Path] = (), *, uid: int | None
     """Read all files once. Times count for nothing, and modes only where they say who else may write a file."""
     found = discover(paths)
     digest = Digester(uid)
-    files = [file.path for file in found.files]
-    ordered = sorted(set(secrets))
-    contents = Fingerprint(
-        files=tuple((str(path), digest(path)) for path in files),
-        listed=tuple(map(str, found.listed)),
-        secrets=tuple((str(path), digest(path)) for path in ordered),
-    )
+    contents = contents_of(found, digest)
+    contents = replace(contents, secrets=tuple((str(path), digest(path)) for path in secrets))
     folders = {str(folder): None for folder in found.folders}
     known: set[str] = set()
     empty: set[str] = set()
@@ -73,6 +68,12 @@ def look(paths: Sequence[Path], secrets: Iterable[Path] = (), *, uid: int | None
         if seen == _EMPTY:
             empty |= ways
     return Look(contents, identified(folders), frozenset(known), frozenset(empty))
+
+
+def contents_of(found: Discovery, digest: Digester) -> Fingerprint:
+    """What the files that were found contain now, without secrets."""
+    files = tuple((str(file.path), digest(file.path)) for file in found.files)
+    return Fingerprint(files, tuple(map(str, found.listed)))
 
 
 def identified(folders: Iterable[str]) -> tuple[Folder, ...]:

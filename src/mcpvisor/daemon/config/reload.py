@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import Basis, Loaded, load
+from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.routing import Routing
@@ -129,9 +130,9 @@ class Reloader:
         return self._applied
 
     @property
-    def secrets(self) -> Mapping[Path, str]:
-        """Files that went into entries and their digests, for the watcher; none before `start`."""
-        return self._applied.secrets if self._applied is not None else {}
+    def contents(self) -> Fingerprint:
+        """What was in the files when they were last read, for the watcher; nothing before `start`."""
+        return self._applied.contents if self._applied is not None else Fingerprint()
 
     @property
     def recheck_at(self) -> float | None:

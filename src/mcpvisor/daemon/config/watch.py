@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,7 @@ import anyio.to_thread
 
 from mcpvisor.daemon.config.absences import Absences
 from mcpvisor.daemon.config.folder_events import FolderEvent, FolderEvents
-from mcpvisor.daemon.config.look import Digests, Fingerprint, Folder, Look, identified, look
+from mcpvisor.daemon.config.look import Fingerprint, Folder, Look, identified, look
 from mcpvisor.daemon.config.open_writers import OpenWriters
 
 _log = logging.getLogger(__name__)
@@ -52,28 +51,26 @@ class ConfigWatcher:
         paths: Sequence[Path],
         changed: Callable[[], Awaitable[object]],
         *,
-        secrets: Callable[[], Mapping[Path, str]] = dict,
+        seen: Callable[[], Fingerprint],
         gone: Callable[[Mapping[Path, float]], None] = lambda _: None,
         recheck_at: Callable[[], float | None] = lambda: None,
         quiet: float = QUIET,
         interval: float = INTERVAL,
-        seen: Fingerprint | None = None,
     ) -> None:
-        """`secrets` are the files that went into entries, with the digests that they had then.
+        """`seen` is what was in the files right before they were last read, whoever had them read.
 
         `gone` is told before each call of `changed` which drop-ins are absent, and since when on the clock of
-        `anyio.current_time`. `recheck_at` tells when to call `changed` even though nothing was edited. `seen` is what
-        the files contained before they were first loaded, so that no edit falls between; without it, what they contain
-        when `run` begins counts as known.
+        `anyio.current_time`. `recheck_at` tells when to call `changed` even though nothing was edited.
         """
         self._paths = tuple(paths)
         self._changed = changed
-        self._secrets = secrets
+        self._seen = seen
         self._gone = gone
         self._recheck_at = recheck_at
         self._quiet = quiet
         self._interval = interval
-        self._seen = seen
+        self._unread: tuple[Fingerprint, Fingerprint] | None = None
+        """What was read last, and what the last call was made for, where nothing could be read in it."""
         self._absences = Absences()
         self._events: FolderEvents | None = None
         self._is_refused = False
@@ -85,31 +82,29 @@ class ConfigWatcher:
         self._workers = anyio.CapacityLimiter(4)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled; what was seen before, or else what is there now, is what later contents are compared with."""
+        """Watch until cancelled."""
         try:
             now = await self._settled()
-            seen = replace(self._seen or now.contents, secrets=_as_digests(self._secrets()))
             task_status.started()
             while True:
-                if not self._is_news(seen, now.contents):
-                    await self._stir()
-                else:
+                if self._is_news(now.contents):
+                    before = self._seen()
                     self._gone(self._absences.since)
                     await self._changed()
-                    # What was seen before the reload counts, so that an edit during it is found by the next look; of
-                    # secrets that it has brought in, what was seen before they were read.
-                    known = dict(now.contents.secrets)
-                    secrets = tuple((path, known.get(path, digest)) for path, digest in _as_digests(self._secrets()))
-                    seen = replace(now.contents, secrets=secrets)
+                    self._unread = (before, now.contents) if self._seen() is before else None
+                else:
+                    await self._stir()
                 now = await self._settled()
         finally:
             if self._events is not None:
                 self._events.close()
 
-    def _is_news(self, seen: Fingerprint, now: Fingerprint) -> bool:
-        time = anyio.current_time()
-        is_news = self._absences.is_news(seen, now, time)
-        due = self._recheck_at()
+    def _is_news(self, now: Fingerprint) -> bool:
+        time, due = anyio.current_time(), self._recheck_at()
+        is_news = self._absences.is_news(self._seen(), now, time)
+        if self._unread is not None and self._unread[0] is self._seen():
+            # It is not tried again and again; what can be read again has to be read, be it as it was.
+            is_news = now != self._unread[1]
         return is_news or (due is not None and due <= time)
 
     # Waiting
@@ -172,7 +167,7 @@ class ConfigWatcher:
                 await self._calm()
 
     async def _look(self) -> Look:
-        read = partial(look, self._paths, tuple(self._secrets()))
+        read = partial(look, self._paths, [Path(path) for path, _ in self._seen().secrets])
         with anyio.move_on_after(LOOK_WITHIN):
             return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._workers)
         unread = Fingerprint((("", f"not read within {LOOK_WITHIN:g} s"),))
@@ -208,7 +203,3 @@ class ConfigWatcher:
         elif was_refused and not refused:
             _log.info("the system gives hints of changed files again")
         return is_other or was_refused != self._is_refused
-
-
-def _as_digests(secrets: Mapping[Path, str]) -> Digests:
-    return tuple((str(path), digest) for path, digest in sorted(secrets.items()))
