@@ -72,6 +72,13 @@ def test_one_of_fifty(fifty: Fifty) -> None:
     edit("no change", nothing, {})
     edit("and one", lambda: main.write_text(with_args(fifty, main, "m4", "--name", "x")), m4="replaced")
 
+    def reloaded() -> None:
+        main.write_text(with_args(fifty, main, "m8", "--name", "x"))
+        assert fifty.running.control.post("/v1/reload", {"wait": False}, timeout=20)["ok"]
+        time.sleep(LONGER_THAN_QUIET)
+
+    edit("an edit that is reloaded by hand", reloaded, {}, m8="replaced")
+
     kept = fifty.elsewhere / "kept"
     shutil.copytree(fifty.drop_ins, kept, symlinks=True)
     edit("the folder is gone", lambda: shutil.rmtree(fifty.drop_ins), {"rejected": 1})
