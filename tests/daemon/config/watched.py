@@ -12,7 +12,7 @@ import anyio
 from mcpvisor.daemon.config.look import Fingerprint, fingerprint
 from mcpvisor.daemon.config.watch import ConfigWatcher
 
-QUIET = 0.15
+QUIET = 0.08
 
 
 class Watched(ConfigWatcher):
