@@ -15,7 +15,7 @@ import anyio
 import pytest
 from tests.daemon.config.watched import Watched, edit, started, watching
 
-from mcpvisor.daemon.config import watch
+from mcpvisor.daemon.config import absences, watch
 from mcpvisor.daemon.config.folder_events import FolderEvent, FolderEvents, events_in
 from mcpvisor.daemon.config.look import Look, fingerprint, look
 from mcpvisor.daemon.config.open_writers import OpenWriters
@@ -216,6 +216,21 @@ async def test_files_that_cannot_be_read(etc: Path, write: Write) -> None:
         file.write_text("# 1\n")
         await watched.until(2)
         await edit(watched, file)
+
+
+async def test_an_absence_that_nobody_could_read(etc: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is up, and the next look comes at its own time all the same."""
+    monkeypatch.setattr(absences, "ABSENCE", 0.1)
+    file = write(etc / "servers.d/a.toml", "# 1\n")
+    async with watching(etc, interval=0.3) as watched:
+        watched.is_reading = False
+        file.unlink()
+        await watched.until(1)
+        began = anyio.current_time()
+        for _ in range(3):
+            await watched.until_looked()
+        assert anyio.current_time() - began > 0.5
+        assert 1 == watched.calls
 
 
 def test_fingerprints(etc: Path, write: Write) -> None:

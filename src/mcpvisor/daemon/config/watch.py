@@ -104,7 +104,7 @@ class ConfigWatcher:
         is_news = self._absences.is_news(self._seen(), now, time)
         if self._unread is not None and self._unread[0] is self._seen():
             # It is not tried again and again; what can be read again has to be read, be it as it was.
-            is_news = now != self._unread[1]
+            return now != self._unread[1]
         return is_news or (due is not None and due <= time)
 
     # Waiting
@@ -112,8 +112,9 @@ class ConfigWatcher:
     async def _stir(self) -> None:
         """Return after a hint and the quiet that follows it, or when a look is due without one."""
         interval = min(self._interval, INTERVAL_WITHOUT_HINTS) if self._is_refused else self._interval
-        due = [time for time in (self._recheck_at(), self._absences.due) if time is not None]
-        until = min([anyio.current_time() + interval, *due])
+        now = anyio.current_time()
+        due = [time for time in (self._recheck_at(), self._absences.due) if time is not None and time > now]
+        until = min([now + interval, *due])
         while (left := until - anyio.current_time()) > 0:
             if await self._hinted(min(left, _FOLDERS)):
                 await self._calm()
