@@ -61,7 +61,7 @@ def test_imports_run_one_way(part):
 
 def test_the_supervisor_runs_on_any_event_loop():
     """The supervisor knows neither asyncio nor trio, nor what builds on one of them; metrics knows no event loop at all."""
-    closed = {"asyncio", "trio", "uvicorn", "starlette", "structlog", "watchfiles", "pydantic_settings", "prometheus_client"}
+    closed = {"asyncio", "trio", "uvicorn", "starlette", "structlog", "pydantic_settings", "prometheus_client"}
     wrong = [f"{name(p)}: {i}" for p in (PACKAGE / "supervisor").rglob("*.py") for i in imports(p) if i.split(".")[0] in closed]
     loops = {"asyncio", "trio", "anyio"}
     wrong += [f"{name(p)}: {i}" for p in (PACKAGE / "metrics").rglob("*.py") for i in imports(p) if i.split(".")[0] in loops]

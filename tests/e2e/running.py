@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,8 +68,11 @@ class RunningDaemon:
         listen: str = '"127.0.0.1:0"',
         settings: str = "",
         env: Mapping[str, str] | None = None,
+        more: Sequence[Path] = (),
     ):
         """`servers` is the text of a drop-in, `settings` more of the main file; the process runs when this returns.
+
+        `more` are further files or folders that it is started with.
 
         `auth` and `listen` are the gateway's, the latter as it is written in TOML.
         """
@@ -87,6 +90,7 @@ class RunningDaemon:
         )
         self.log = folder / "stderr"
         self._env = dict(env or {})
+        self._configs = [folder / "config", *more]
         self.process = self.start()
         self.control = ControlClient(str(self.socket))
 
@@ -98,7 +102,8 @@ class RunningDaemon:
 
     def start(self) -> nursery.Process:
         """Start the process, once more after it has ended."""
-        words = ["run", "--config", str(self.folder / "config")]
+        configs = [argument for config in self._configs for argument in ("--config", str(config))]
+        words = ["run", *configs]
         with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
             self.process = nursery.start(
                 words, stdin=nothing, stdout=log, stderr=log, env={**os.environ, **self._env}, cwd=self.folder

@@ -20,7 +20,7 @@ import structlog
 from mcpvisor import __version__
 from mcpvisor.daemon.config.reload import Reloader
 from mcpvisor.daemon.config.settings import Settings
-from mcpvisor.daemon.config.watch import ConfigWatcher, Fingerprint
+from mcpvisor.daemon.config.watch import ConfigWatcher
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.handling import HandlerRoutes
 from mcpvisor.daemon.control.server import ControlServer
@@ -140,11 +140,8 @@ class Daemon:
     def _tell(self, event: ServerEvent) -> None:
         self._supervisor.tell(event)
 
-    async def serve(self, seen: Fingerprint, on_ready: OnReady | None = None) -> None:
-        """Run until SIGTERM or SIGINT; `seen` is what the files contained before they were loaded.
-
-        Raises what a listener raises that cannot be opened.
-        """
+    async def serve(self, on_ready: OnReady | None = None) -> None:
+        """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
         _raise_file_limit()
         supervisor = self._supervisor
         supervisor.bus.attach(self._recorder)
@@ -159,16 +156,14 @@ class Daemon:
                 await tasks.start(self._take_signals)
                 async with AsyncExitStack() as parts:
                     await parts.enter_async_context(self._keeper.kept(supervisor, self._recorder))
-                    await self._run(parts, tasks, seen, on_ready)
+                    await self._run(parts, tasks, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise only_error(group) from None  # what could not be opened is told as itself, not as a group of one
         self._notifier.close()
         _log.info("stopped")
 
-    async def _run(
-        self, parts: AsyncExitStack, tasks: anyio.abc.TaskGroup, seen: Fingerprint, on_ready: OnReady | None
-    ) -> None:
+    async def _run(self, parts: AsyncExitStack, tasks: anyio.abc.TaskGroup, on_ready: OnReady | None) -> None:
         supervisor = self._supervisor
         await parts.enter_async_context(self._handlers)
         self._handlers.apply(self._reloader.applied.handlers, self._reloader.applied.routing)
@@ -185,7 +180,7 @@ class Daemon:
         if on_ready is not None:
             on_ready(supervisor, addresses)
         async with anyio.create_task_group() as background:
-            for part in self._background(seen):
+            for part in self._background():
                 background.start_soon(part)
             await self._stopping.wait()
             self._reloading.is_stopping = True
@@ -253,13 +248,13 @@ class Daemon:
         await parts.enter_async_context(control)
         return gateway, addresses
 
-    def _background(self, seen: Fingerprint) -> list[Callable[[], Coroutine[Any, Any, object]]]:
+    def _background(self) -> list[Callable[[], Coroutine[Any, Any, object]]]:
         watcher = ConfigWatcher(
             self._reloader.paths,
             partial(self._reloading.apply, "watch"),
-            secret_files=lambda: self._reloader.secret_files,
+            seen=lambda: self._reloader.contents,
+            gone=self._reloader.note_gone,
             recheck_at=lambda: self._reloader.recheck_at,
-            seen=seen,
         )
         parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status]
         if self._reloader.paths:

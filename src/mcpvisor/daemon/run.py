@@ -16,7 +16,6 @@ from mcpvisor import __version__
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.config.load import Loaded
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
-from mcpvisor.daemon.config.watch import fingerprint
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
@@ -49,7 +48,6 @@ async def serve(loaded: Loaded, *, on_ready: OnReady) -> int:
 
 
 async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover, on_ready: OnReady | None) -> int:
-    seen = fingerprint(reloader.paths)  # before the files are loaded, so that no edit falls between
     try:
         applied = await reloader.start()
     except NoConfiguration as error:
@@ -60,7 +58,7 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
     log = open_log(level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped)
     try:
         with taken(settings.daemon.state_dir) as state:
-            await Daemon(reloader, state, log, handover, recorder, take_subtree()).serve(seen, on_ready)
+            await Daemon(reloader, state, log, handover, recorder, take_subtree()).serve(on_ready)
     except (SecondInstance, SocketInUse) as error:
         _complain(str(error))
         return Exit.TEMPORARY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,11 +29,11 @@ class Desk:
         lines = "".join(f'[servers.{server}]\ncommand = "true"\nargs = ["{args}"]\n' for server in servers)
         self._write(self.etc / name, lines or "# none\n" if text is None else text)
 
-    def decide(self, after: float = 0.0) -> Applied:
-        """Loads what is written and decides, `after` seconds later."""
+    def decide(self, after: float = 0.0, gone: Mapping[Path, float] | None = None) -> Applied:
+        """Loads what is written and decides, `after` seconds later; `gone` is since when files are known to be absent."""
         self.now += after
         previous = self.applied.basis if self.applied is not None else None
-        self.applied = decide(self.applied, load(self.paths, self.environ, previous=previous), self.now)
+        self.applied = decide(self.applied, load(self.paths, self.environ, previous=previous), self.now, gone=gone)
         assert self.applied is not None
         return self.applied
 
@@ -156,6 +156,21 @@ def test_a_drop_in_that_is_gone_is_a_removal_after_five_seconds(desk: Desk) -> N
     assert (sorted(gone.specs), gone.recheck_at, gone.ok) == (["b1", "m"], None, True)
 
 
+def test_a_drop_in_of_which_it_is_known_since_when_it_is_gone(desk: Desk) -> None:
+    """Its time has begun when its absence was seen, not with the reload."""
+    file = desk.etc / "servers.d/a.toml"
+    file.unlink()
+    waiting = desk.decide(after=2, gone={file: desk.now})
+    assert desk.now + ABSENCE - 2 == waiting.recheck_at
+    desk.put("servers.d/a.toml", "a1", "a2")
+    desk.decide()
+    file.unlink()
+
+    gone = desk.decide(gone={file: desk.now - ABSENCE})
+
+    assert (["b1", "m"], None) == (sorted(gone.specs), gone.recheck_at)
+
+
 def test_a_drop_in_that_comes_back_in_time_changes_nothing(desk: Desk) -> None:
     """The wait starts anew with each absence."""
     before = desk.decide().specs
@@ -174,7 +189,7 @@ def test_a_renamed_drop_in_is_no_conflict(desk: Desk) -> None:
 
     renamed = desk.decide()
 
-    assert (sorted(renamed.specs), renamed.rejected) == (["a1", "a2", "b1", "m"], ())
+    assert (sorted(renamed.specs), renamed.rejected, renamed.recheck_at) == (["a1", "a2", "b1", "m"], (), None)
     assert renamed.specs["a1"].origin.endswith("z.toml:1")
     assert sorted(desk.decide(after=6).specs) == ["a1", "a2", "b1", "m"]
 

@@ -47,6 +47,15 @@ def test_files_are_read_in_order(etc: Path, environ: dict[str, str], write: Writ
     assert loaded.problems == ()
 
 
+def test_a_path_that_cannot_be_looked_at_is_a_problem(environ: dict[str, str]) -> None:
+    """Whatever the system says of a path, such as that a folder above is closed, is told with the path."""
+    path = Path("/" + "x" * 300)
+
+    loaded = load([path], environ)
+
+    assert [f"{path}: cannot be read: file name too long"] == [str(problem) for problem in loaded.problems]
+
+
 def test_of_two_servers_with_one_name_the_first_wins(etc: Path, environ: dict[str, str], write: Write) -> None:
     """The later entry is an error that names both places; its neighbours run."""
     write(etc / "servers.d/a.toml", ONE.format("x"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader, ReloadReport, rejected_json
 from mcpvisor.daemon.handlers.changes import HandlerChange, changes_between
 from mcpvisor.daemon.handlers.routing import Routing
@@ -114,10 +115,10 @@ async def test_a_rejected_entry_is_reported(
 
 
 async def test_before_the_start(etc: Path, environ: dict[str, str]) -> None:
-    """A reloader that has read nothing yet knows of no secret files and no due time, and refuses to name a state."""
+    """A reloader that has read nothing yet knows of no files and no due time, and refuses to name a state."""
     reloader = Reloader([etc], environ)
 
-    assert ((), None) == (reloader.secret_files, reloader.recheck_at)
+    assert (Fingerprint(), None) == (reloader.contents, reloader.recheck_at)
     with pytest.raises(RuntimeError, match=r"before start"):
         _ = reloader.applied
 

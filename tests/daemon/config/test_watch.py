@@ -1,231 +1,244 @@
-"""The watcher, with real files and the system's own hints."""
+"""The watcher, with real files and the system's own hints: one call for one change, and none for none."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
-import watchfiles
+from tests.daemon.config.watched import QUIET, edit, watching
 
-from mcpvisor.daemon.config.watch import ConfigWatcher, fingerprint
+from mcpvisor.daemon.config import absences, watch
 
 pytestmark = pytest.mark.anyio
 
 Write = Callable[[Path, str], Path]
 
-QUIET = 0.15
+
+# How programs write
 
 
-class Seen:
-    """Counts the calls of a watcher, and lets a test wait for one."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self._called = anyio.Event()
-
-    async def changed(self) -> None:
-        self.calls += 1
-        self._called.set()
-        self._called = anyio.Event()
-
-    async def until(self, calls: int) -> None:
-        """Waits for that many calls, five seconds at most."""
-        with anyio.fail_after(20):
-            while self.calls < calls:
-                await self._called.wait()
+def in_place(file: Path) -> None:
+    file.write_text("# new\n")
 
 
-@asynccontextmanager
-async def watching(*paths: Path, interval: float = 60.0, secrets: tuple[Path, ...] = ()) -> AsyncIterator[Seen]:
-    """A watcher that runs, and has had its first look of its own."""
-    seen = Seen()
-    watcher = ConfigWatcher(paths, seen.changed, secret_files=lambda: secrets, quiet=QUIET, interval=interval)
-    async with anyio.create_task_group() as group:
-        await group.start(watcher.run)
-        yield seen
+def vim(file: Path) -> None:
+    """With a backup: a file to try what the folder allows, the old one renamed, the new one written, the old one gone."""
+    (file.parent / "4913").write_text("")
+    (file.parent / "4913").unlink()
+    (file.parent / f".{file.name}.swp").write_text("b0VIM")
+    backup = file.rename(f"{file}~")
+    file.write_text("# new\n")
+    backup.unlink()
+    (file.parent / f".{file.name}.swp").unlink()
+
+
+def emacs(file: Path) -> None:
+    """A lock that is a link to nowhere, a copy of the old, the new one written in place."""
+    lock = file.parent / f".#{file.name}"
+    lock.symlink_to("somebody@somewhere.1234:1700000000")
+    (file.parent / f"#{file.name}#").write_text("# ne")
+    shutil.copy(file, f"{file}~")
+    file.write_text("# new\n")
+    (file.parent / f"#{file.name}#").unlink()
+    lock.unlink()
+
+
+def renamed_over(file: Path) -> None:
+    """As sed -i, rsync and careful editors do."""
+    temporary = file.parent / f".{file.name}.Xy12Zw"
+    temporary.write_text("# new\n")
+    temporary.replace(file)
+
+
+def removed_and_made(file: Path) -> None:
+    """As git does."""
+    file.unlink()
+    file.write_text("# new\n")
+
+
+def mapped(file: Path) -> None:
+    """Through a hard link beside it, which is what some tools that keep owners do."""
+    beside = file.parent / ".link"
+    beside.hardlink_to(file)
+    beside.write_text("# new\n")
+    beside.unlink()
+
+
+@pytest.mark.parametrize("program", [in_place, vim, emacs, renamed_over, removed_and_made, mapped])
+@pytest.mark.parametrize("name", ["mcpvisor.toml", "servers.d/a.toml"])
+async def test_one_call_for_each_edit(etc: Path, write: Write, program: Callable[[Path], None], name: str) -> None:
+    """Whatever way a program writes a file is one change, the second time as well."""
+    file = write(etc / name, "# 0\n")
+    async with watching(etc) as watched:
+        program(file)
+        await watched.until(1)
+        file.write_text("# between\n")
+        await watched.until(2)
+        program(file)
+        await watched.until(3)
+        await edit(watched, etc / "servers.d/zz-marker.toml")
+
+
+async def test_many_files_at_once(etc: Path) -> None:
+    """A checkout of many files is one change."""
+    async with watching(etc) as watched:
+        for number in range(100):
+            (etc / f"servers.d/{number}.toml").write_text(f"# {number}\n")
+        await watched.until(1)
+        await edit(watched, etc / "servers.d/zz-marker.toml")
+
+
+@pytest.mark.parametrize("name", ["mcpvisor.toml", "servers.d/new.toml"])
+async def test_a_slow_write_is_one_change(etc: Path, write: Write, name: str) -> None:
+    """A file that is written with pauses is looked at once its writer has closed it, be it an old one or a new one."""
+    write(etc / "mcpvisor.toml", "# 0\n")
+    async with watching(etc) as watched:
+        with (etc / name).open("w") as stream:
+            for number in range(3):
+                await anyio.sleep(QUIET * 2)  # the pause of a slow writer is the subject
+                stream.write(f"# piece {number}\n")
+                stream.flush()
+            assert 0 == watched.calls
+        await watched.until(1)
+        await edit(watched, etc / "servers.d/zz-marker.toml")
+
+
+async def test_a_write_that_never_ends(etc: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that somebody holds open for writing counts as it is after a while."""
+    monkeypatch.setattr(watch, "LONGEST_WRITE", 0.6)
+    async with watching(etc) as watched:
+        with (etc / "mcpvisor.toml").open("w") as stream:
+            stream.write("# 1\n")
+            stream.flush()
+            await watched.until(1)
+
+
+async def test_hints_that_never_end(etc: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is never a quiet moment, the files are looked at all the same."""
+    monkeypatch.setattr(watch, "LONGEST_STIR", 0.6)
+    file = write(etc / "mcpvisor.toml", "# 1\n")
+    async with watching(etc) as watched, anyio.create_task_group() as group:
+
+        async def stir() -> None:
+            while True:
+                os.utime(file)
+                await anyio.sleep(QUIET / 10)
+
+        write(etc / "servers.d/a.toml", "# 1\n")
+        group.start_soon(stir)
+        await watched.until(1)
         group.cancel_scope.cancel()
 
 
-async def _settled(folder: Path, seen: Seen, calls: int) -> None:
-    """Proves that nothing more was seen: one real edit afterwards is exactly one more call."""
-    await anyio.sleep(QUIET * 3)  # what is asserted is that no call comes in a time in which one would have come
-    marker = folder / "servers.d/zz-marker.toml"
-    marker.write_text(f"# {seen.calls}\n")
-    await seen.until(calls + 1)
-    assert calls + 1 == seen.calls
-
-
-async def test_an_edit_in_place(etc: Path, write: Write) -> None:
-    """A file written in place is one change."""
-    file = write(etc / "mcpvisor.toml", "# 1\n")
-    async with watching(etc) as seen:
-        file.write_text("# 2\n")
-        await seen.until(1)
-        await _settled(etc, seen, 1)
-
-
-async def test_atomic_renames(etc: Path, write: Write) -> None:
-    """A file that is replaced by a rename is seen each time, not only the first."""
-    write(etc / "mcpvisor.toml", "# 0\n")
-    async with watching(etc) as seen:
-        for number in (1, 2, 3):
-            write(etc / "mcpvisor.toml.tmp", f"# {number}\n").rename(etc / "mcpvisor.toml")
-            await seen.until(number)
-        await _settled(etc, seen, 3)
-
-
-async def test_a_slow_write_is_one_change(etc: Path, write: Write) -> None:
-    """A file that is written piece by piece is looked at when it is quiet, once."""
-    file = write(etc / "mcpvisor.toml", "# 0\n")
-    async with watching(etc) as seen:
-        with file.open("w") as stream:
-            for number in range(8):
-                stream.write(f"# piece {number}\n")
-                stream.flush()
-                await anyio.sleep(QUIET / 4)  # the pause of a slow writer is the subject
-        await seen.until(1)
-        await _settled(etc, seen, 1)
+# What is no change
 
 
 async def test_the_same_content_is_no_change(etc: Path, write: Write) -> None:
-    """A new time stamp, another mode and the same bytes written again are nothing."""
+    """A new time stamp, another mode and the same bytes written again are looked at, and are nothing."""
     file = write(etc / "mcpvisor.toml", "# 0\n")
-    async with watching(etc) as seen:
-        os.utime(file)
-        file.chmod(0o600)
-        file.write_text("# 0\n")
-        write(etc / "mcpvisor.toml.tmp", "# 0\n").rename(file)
-        write(etc / "servers.d/.hidden", "passed over")
-        await _settled(etc, seen, 0)
+    async with watching(etc) as watched:
+        for touch in (
+            lambda: os.utime(file),
+            lambda: file.chmod(0o600),
+            lambda: file.write_text("# 0\n"),
+            lambda: write(etc / "mcpvisor.toml.tmp", "# 0\n").rename(file),
+            lambda: write(etc / "servers.d/.hidden", "passed over"),
+            lambda: write(etc / "servers.d/a.toml~", "passed over"),
+        ):
+            touch()
+            await watched.until_looked()
+        assert 0 == watched.calls
+        await edit(watched, etc / "servers.d/zz-marker.toml")
 
 
-async def test_a_file_comes_and_goes(etc: Path, write: Write) -> None:
-    """A drop-in that is written, and one that is deleted, are changes."""
-    async with watching(etc) as seen:
-        file = write(etc / "servers.d/a.toml", "# 1\n")
-        await seen.until(1)
-        file.unlink()
-        await seen.until(2)
-
-
-async def test_a_folder_made_anew(etc: Path, write: Write) -> None:
-    """A folder that is deleted and made again is watched again."""
-    write(etc / "servers.d/a.toml", "# 1\n")
-    async with watching(etc) as seen:
-        shutil.rmtree(etc / "servers.d")
-        await seen.until(1)
-        (etc / "servers.d").mkdir(mode=0o755)
-        write(etc / "servers.d/a.toml", "# 2\n")
-        await seen.until(2)
-        before = seen.calls
-        write(etc / "servers.d/a.toml", "# 3\n")
-        await seen.until(before + 1)
-
-
-async def test_a_swapped_link(etc: Path, write: Write) -> None:
-    """A mounted ConfigMap changes by a swap of a link that no configured name mentions; that is seen."""
-    drop_ins = etc / "servers.d"
-    for number in (1, 2):
-        (drop_ins / f"..{number}").mkdir()
-        write(drop_ins / f"..{number}/a.toml", f"# {number}\n")
-    (drop_ins / "..data").symlink_to("..1")
-    (drop_ins / "a.toml").symlink_to("..data/a.toml")
-    async with watching(etc) as seen:
-        (drop_ins / "..new").symlink_to("..2")
-        (drop_ins / "..new").rename(drop_ins / "..data")
-        await seen.until(1)
-
-
-async def test_the_target_of_a_link(etc: Path, write: Write, tmp_path: Path) -> None:
-    """An edit of the file behind a link gives no hint; the regular look finds it."""
-    target = write(tmp_path / "elsewhere.toml", "# 1\n")
-    (etc / "mcpvisor.toml").symlink_to(target)
-    async with watching(etc, interval=0.3) as seen:
-        target.write_text("# 2\n")
-        await seen.until(1)
-
-
-async def test_a_secret_file(etc: Path, write: Write, tmp_path: Path) -> None:
-    """A secret that entries are made of is looked at like the files themselves."""
-    secret = write(tmp_path / "secret", "1")
-    async with watching(etc, interval=0.3, secrets=(secret,)) as seen:
-        secret.write_text("2")
-        await seen.until(1)
-
-
-async def test_a_named_file(etc: Path, write: Write) -> None:
-    """A file named by itself is watched through its folder; its neighbours count for nothing."""
-    file = write(etc / "one.toml", "# 1\n")
-    async with watching(file) as seen:
-        write(etc / "two.toml", "# 1\n")
-        write(etc / "one.new", "# 2\n").rename(file)
-        await seen.until(1)
-
-
-async def test_refused_hints(
-    etc: Path, write: Write, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the system refuses to watch, this is said once, and the regular look finds every edit."""
-
-    def refuse(*paths: str, **more: object) -> AsyncIterator[set[object]]:
-        raise OSError("OS file watch limit reached")
-
-    monkeypatch.setattr(watchfiles, "awatch", refuse)
+async def test_the_same_time_and_size_is_a_change(etc: Path, write: Write) -> None:
+    """Contents are compared, whatever the clock says."""
     file = write(etc / "mcpvisor.toml", "# 1\n")
-    with caplog.at_level(logging.WARNING):
-        async with watching(etc, interval=0.2) as seen:
-            file.write_text("# 2\n")
-            await seen.until(1)
-            shutil.rmtree(etc / "servers.d")
-            await seen.until(2)
-
-    assert caplog.text.count("no hints of changed files (OS file watch limit reached)") == 1
+    before = file.stat()
+    async with watching(etc) as watched:
+        file.write_text("# 2\n")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        await watched.until(1)
 
 
-async def test_a_due_time_without_an_edit(etc: Path) -> None:
-    """A removal that waits for its time is looked at when the time has come."""
-    seen = Seen()
-    due: list[float | None] = [anyio.current_time() + 0.3]
-
-    async def changed() -> None:
-        due[0] = None
-        await seen.changed()
-
-    watcher = ConfigWatcher([etc], changed, recheck_at=lambda: due[0], quiet=QUIET, interval=60)
-    async with anyio.create_task_group() as group:
-        await group.start(watcher.run)
-        await seen.until(1)
-        group.cancel_scope.cancel()
+async def test_the_noise_of_neighbours_is_no_hint(etc: Path, write: Write) -> None:
+    """Other files that are written to in the same folder keep nobody waiting, and nothing is read for them."""
+    file, noise = write(etc / "one.json", "{}"), write(etc / "noise.log", "")
+    async with watching(file) as watched:
+        with noise.open("a") as stream:
+            for _ in range(10):
+                stream.write("line\n")
+                stream.flush()
+                await anyio.sleep(QUIET / 5)
+        assert 1 == watched.rounds
+        await edit(watched, file)
+        assert 2 == watched.rounds
 
 
-async def test_an_edit_between_loading_and_watching(etc: Path, write: Write) -> None:
-    """What is edited after the files were loaded is a change, though nobody watched yet."""
-    file = write(etc / "mcpvisor.toml", "# 1\n")
-    seen = Seen()
-    watcher = ConfigWatcher([etc], seen.changed, quiet=QUIET, interval=60, seen=fingerprint([etc]))
-    file.write_text("# 2\n")
-    async with anyio.create_task_group() as group:
-        await group.start(watcher.run)
-        await seen.until(1)
-        group.cancel_scope.cancel()
+async def test_who_else_may_write_a_file_is_a_change(etc: Path, write: Write) -> None:
+    """A chmod by which a file is no longer believed, and the one that mends it, are edits like any other."""
+    file = write(etc / "mcpvisor.toml", "# 0\n")
+    async with watching(etc) as watched:
+        file.chmod(0o666)
+        await watched.until(1)
+        file.chmod(0o644)
+        await watched.until(2)
 
 
-def test_fingerprints(etc: Path, write: Write) -> None:
-    """Contents count, names count, and what cannot be read is no error."""
-    empty = fingerprint([etc])
+# Absences
+
+
+async def test_a_drop_in_that_is_gone(etc: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drop-in that goes for good is one change, after its time; whoever removes it is told since when it is gone."""
+    monkeypatch.setattr(absences, "ABSENCE", 0.5)
     file = write(etc / "servers.d/a.toml", "# 1\n")
-    one = fingerprint([etc])
-    os.utime(file, (1, 1))
-    touched = fingerprint([etc])
-    file.unlink()
-    file.mkdir()
-    folder = fingerprint([etc])
+    async with watching(etc) as watched:
+        file.unlink()
+        await watched.until_looked()
+        assert 0 == watched.calls
+        await watched.until(1)
+        assert [file] == list(watched.gone[-1])
+        assert anyio.current_time() - watched.gone[-1][file] >= 0.5
+        await edit(watched, etc / "mcpvisor.toml")
 
-    assert one == touched
-    assert len({empty, one, folder}) == 3
+
+async def test_a_drop_in_that_is_away_for_a_moment(etc: Path, write: Write) -> None:
+    """One that comes back as it was is no change; one that comes back as another is one."""
+    file = write(etc / "servers.d/a.toml", "# 1\n")
+    async with watching(etc) as watched:
+        file.unlink()
+        await watched.until_looked()
+        write(file, "# 1\n")
+        await watched.until_looked()
+        assert 0 == watched.calls
+        file.unlink()
+        await watched.until_looked()
+        write(file, "# 2\n")
+        await watched.until(1)
+
+
+async def test_other_news_do_not_wait_for_an_absence(etc: Path, write: Write) -> None:
+    """While a drop-in is away another edit is seen at once, and the time of the absence goes on."""
+    file = write(etc / "servers.d/a.toml", "# 1\n")
+    async with watching(etc) as watched:
+        file.unlink()
+        await watched.until_looked()
+        since = anyio.current_time()
+        await edit(watched, etc / "mcpvisor.toml")
+        assert watched.gone[-1][file] <= since
+
+
+async def test_a_named_file_that_is_gone_is_told_at_once(etc: Path, write: Write) -> None:
+    """It is a fault, and not a removal; so it is when the folder cannot be listed any more."""
+    file = write(etc / "one.toml", "# 1\n")
+    write(etc / "servers.d/a.toml", "# 1\n")
+    async with watching(file, etc) as watched:
+        file.unlink()
+        await watched.until(1)
+        shutil.rmtree(etc / "servers.d")
+        await watched.until(2)
+        assert [{}, {}] == watched.gone

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
+from mcpvisor.daemon.config.absences import ABSENCE
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
+from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
 from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
 from mcpvisor.daemon.handlers.specs import OPERATOR, HandlerSpec
 from mcpvisor.supervisor.spec import ServerSpec
-
-ABSENCE: Final = 5.0
-"""Seconds after which a drop-in that is absent from a readable folder is a removal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +53,8 @@ class Applied:
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
     hints: tuple[Problem, ...] = ()
-    secret_files: tuple[Path, ...] = ()
+    contents: Fingerprint = field(default_factory=Fingerprint)
+    """What was in the files when they were last read, good or bad."""
     recheck_at: float | None = None
     """When an absence becomes a removal, on the clock that `now` was read from; None when nothing is pending."""
 
@@ -70,22 +69,22 @@ class Applied:
         return not self.rejected
 
 
-def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
+def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Path, float] | None = None) -> Applied | None:
     """What to apply of what was loaded. None when there is nothing to run on: no settings, and none from before.
 
-    `now` is a monotonic time in seconds.
+    `now` is a monotonic time in seconds; `gone` are drop-ins of which it is known since when they are absent.
     """
     basis = loaded.basis or (last.basis if last is not None else None)
     if basis is None:
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
         kept = tuple(replace(problem, keeps_running=True) for problem in loaded.problems)
-        return replace(last, rejected=kept, hints=loaded.hints, secret_files=loaded.secret_files, recheck_at=None)
-    deciding = _Deciding(last.files if last is not None else {}, loaded, now)
+        return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
+    deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
     files = deciding.files()
     specs = deciding.merged(files)
     handlers = deciding.handlers(files)
-    gone = [good.gone_since for good in files.values() if good.gone_since is not None]
+    waiting = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
         basis=basis,
         running=last.running if last is not None else basis.settings,
@@ -95,8 +94,8 @@ def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
         rejected=deciding.rejected(specs, handlers, last),
         hints=loaded.hints,
-        secret_files=loaded.secret_files,
-        recheck_at=min(gone) + ABSENCE if gone else None,
+        contents=loaded.contents,
+        recheck_at=min(waiting) + ABSENCE if waiting else None,
     )
 
 
@@ -107,6 +106,7 @@ class _Deciding:
     last: Mapping[Path, GoodFile]
     loaded: Loaded
     now: float
+    gone: Mapping[Path, float]
     extra: list[Problem] = field(default_factory=list[Problem])
 
     def files(self) -> dict[Path, GoodFile]:
@@ -126,12 +126,23 @@ class _Deciding:
     def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
         """What stays of a file that is not there; None when it is given up."""
         if not before.is_named and path.parent in self.loaded.listed:
-            since = self.now if before.gone_since is None else before.gone_since
-            return None if self.now >= since + ABSENCE else replace(before, gone_since=since)
+            since = self.gone.get(path, self.now) if before.gone_since is None else before.gone_since
+            is_given_up = self.now >= since + ABSENCE or self._is_elsewhere(before)
+            return None if is_given_up else replace(before, gone_since=since)
         if before.specs or before.is_named or before.handlers != GoodHandlers():
             what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"
             self.extra.append(Problem(file=path, message=what, keeps_running=True))
         return replace(before, gone_since=None)
+
+    def _is_elsewhere(self, before: GoodFile) -> bool:
+        """Whether other files say by now all that a file said: it was given another name, and there is nothing to wait for."""
+        handlers = before.handlers
+        return (
+            before.specs.keys() <= self.loaded.specs.keys()
+            and handlers.handlers.keys() <= self.loaded.handlers.keys()
+            and not handlers.routes
+            and handlers.options is None
+        )
 
     def merged(self, files: Mapping[Path, GoodFile]) -> dict[str, ServerSpec]:
         """One spec for each name: files that are there before absent ones, so that a renamed file is no conflict."""

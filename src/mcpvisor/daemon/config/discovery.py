@@ -43,10 +43,10 @@ def discover(paths: Iterable[Path]) -> Discovery:
     found = Discovery()
     for path in paths:
         absolute = path.absolute()
-        if absolute.is_dir():
+        if os.path.isdir(absolute):  # noqa: PTH112 - the other raises where a folder above is closed to us
             _folder(absolute, found)
         else:
-            if absolute.suffix not in {*_READ, ".jsonc"} and absolute.exists():
+            if absolute.suffix not in {*_READ, ".jsonc"} and os.path.lexists(absolute):
                 message = "not a kind of file that is read"
                 found.problems.append(Problem(file=absolute, message=message, expected="a .toml or .json file, or a folder"))
                 continue

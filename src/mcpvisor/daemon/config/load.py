@@ -15,6 +15,7 @@ from mcpvisor.daemon.config.expansion import Sources
 from mcpvisor.daemon.config.file_handlers import FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
 from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
+from mcpvisor.daemon.config.look import Digester, Fingerprint, contents_of
 from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
@@ -55,12 +56,17 @@ class Loaded:
     """Folders of drop-ins that were read: a file that is not there now is gone."""
     problems: tuple[Problem, ...]
     hints: tuple[Problem, ...]
-    secret_files: tuple[Path, ...] = ()
-    """Files and credentials that went into entries; to be watched like the files themselves."""
+    contents: Fingerprint = field(default_factory=Fingerprint)
+    """What was in the files, and in the secrets that went into entries, right before they were read."""
 
     @property
     def settings(self) -> Settings | None:
         return self.basis.settings if self.basis is not None else None
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files and credentials that went into entries; to be watched like the files themselves."""
+        return tuple(Path(path) for path, _ in self.contents.secrets)
 
     @property
     def specs(self) -> dict[str, ServerSpec]:
@@ -100,11 +106,13 @@ class _Loading:
         self._environ = environ
         self._uid = uid
         self._findings = Findings()
-        self._secret_files: dict[Path, None] = {}
+        self._digest = Digester(uid)
+        self._secrets: dict[str, str] = {}
 
     def run(self, found: Discovery, overrides: Mapping[str, Mapping[str, Any]], previous: Basis | None) -> Loaded:
         self._findings.problems += found.problems
         self._findings.hints += found.hints
+        contents = contents_of(found, self._digest)
         documents = {file.path: self._document(file.path) for file in found.files}
         mains = {f.path: documents[f.path] for f in found.files if f.is_main}
         basis = self._basis(mains, overrides, previous)
@@ -125,7 +133,7 @@ class _Loading:
             listed=tuple(found.listed),
             problems=tuple(self._findings.problems),
             hints=tuple(self._findings.hints),
-            secret_files=tuple(self._secret_files),
+            contents=replace(contents, secrets=tuple(self._secrets.items())),
         )
 
     def _document(self, path: Path) -> Document | Problem:
@@ -231,7 +239,8 @@ class _Loading:
 
     def _secret(self, path: Path) -> str:
         """The text of a secret file without its last line end. Raises LookupError that names the file."""
-        self._secret_files[path] = None
+        if str(path) not in self._secrets:
+            self._secrets[str(path)] = self._digest(path)
         try:
             return decode(read_bytes(path, self._uid, "a file with one secret"), path).removesuffix("\n").removesuffix("\r")
         except ConfigError as error:

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import Basis, Loaded, load
+from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.routing import Routing
@@ -107,6 +108,7 @@ class Reloader:
         self._load: Callable[..., Loaded] = partial(
             load, self.paths, self._environ, overrides=overrides, uid=os.geteuid() if uid is None else uid
         )
+        self._gone: dict[Path, float] = {}
         self._on_report = on_report
         self._read_within = read_within
         self._lock = anyio.Lock()
@@ -128,14 +130,18 @@ class Reloader:
         return self._applied
 
     @property
-    def secret_files(self) -> tuple[Path, ...]:
-        """Files that went into entries, for the watcher; none before `start`."""
-        return self._applied.secret_files if self._applied is not None else ()
+    def contents(self) -> Fingerprint:
+        """What was in the files when they were last read, for the watcher; nothing before `start`."""
+        return self._applied.contents if self._applied is not None else Fingerprint()
 
     @property
     def recheck_at(self) -> float | None:
         """When a reload is due without any edit, on the clock of `anyio.current_time`; None when none is."""
         return self._applied.recheck_at if self._applied is not None else None
+
+    def note_gone(self, since: Mapping[Path, float]) -> None:
+        """Tell the next reload which drop-ins are absent, and since when on the clock of `anyio.current_time`."""
+        self._gone = dict(since)
 
     async def start(self) -> Applied:
         """Read everything for the first time; nothing is applied yet. Raises NoConfiguration."""
@@ -166,7 +172,8 @@ class Reloader:
                 report = ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(loaded,), hints=(), needs_restart=())
                 self._tell(report)
                 return report
-            applied = decide(last, loaded, anyio.current_time()) or last
+            gone, self._gone = self._gone, {}
+            applied = decide(last, loaded, anyio.current_time(), gone=gone) or last
             changes = await apply(applied.specs.values())
             # Only now: a cancelled or failed apply leaves the old state to compare the next reload with.
             self._applied = applied
