@@ -88,7 +88,11 @@ EXPECTED = {
     "setting-later.toml": ("2", "gateway.auth", '"oidc": not a word that is known here; expected one of "auto", "open"'),
     "setting-listen.toml": ("2", "metrics.listen", 'not an address with a port; expected "HOST:PORT"'),
     "setting-unknown.toml": ("2", "gateway.first_list_wiat", 'unknown key; did you mean "first_list_wait"?'),
-    "setting-value.toml": ("2", "log.level", 'not a word that is known here; expected one of "debug", "info", "warning", "error"'),
+    "setting-value.toml": (
+        "2",
+        "log.level",
+        'not a word that is known here; expected one of "debug", "info", "warning", "error"',
+    ),
     "size.toml": ("3", "servers.a.max_message", '"32 megs": not a size; expected bytes as a whole number'),
     "surrogate.json": ("3", "mcpServers.a.args[0]", "holds half a character"),
     "tls-half.toml": ("3", "servers.a.tls.ca_mode", "expected ca beside ca_mode"),

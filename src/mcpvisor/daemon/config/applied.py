@@ -171,7 +171,7 @@ class _Deciding:
         before = last.specs if last is not None else {}
         older = last.handlers if last is not None else {}
         of_routes = {problem for load in self.loaded.loads for problem in load.handlers.faults_of_routes}
-        failed = {load.file.path for load in self.loaded.loads if load.failure is not None}
+        failed = {load.file.path: load.file for load in self.loaded.loads if load.failure is not None}
         marked: list[Problem] = []
         for problem in self.loaded.problems:
             if problem.server:
@@ -182,10 +182,10 @@ class _Deciding:
                 keeps = problem.handler in older and handlers.get(problem.handler) is older[problem.handler]
                 owner = handlers[problem.handler].origin if problem.handler in handlers else ""
                 words = meanwhile.of_handler(problem, keeps, owner)
-            elif problem.file in failed:
+            elif problem.file is not None and problem.file in failed:
                 known = self.last.get(problem.file)
                 keeps = known is not None
-                words = meanwhile.of_file(_counts(known))
+                words = meanwhile.of_file(_counts(known), is_main=failed[problem.file].is_main)
             elif problem in of_routes:
                 keeps = problem.file in self.last
                 words = meanwhile.of_routes(keeps)
@@ -200,10 +200,10 @@ def _present_first(files: Mapping[Path, GoodFile]) -> list[tuple[Path, GoodFile]
     return sorted(files.items(), key=lambda item: item[1].gone_since is not None)
 
 
-def _counts(known: GoodFile | None) -> dict[str, int]:
-    """What a file held when it was good."""
+def _counts(known: GoodFile | None) -> dict[str, int] | None:
+    """What a file held when it was good; None when it never was."""
     if known is None:
-        return {}
+        return None
     return {"server": len(known.specs), "handler": len(known.handlers.handlers), "route": len(known.handlers.routes)}
 
 

@@ -25,13 +25,16 @@ def of_handler(problem: Problem, keeps: bool, owner: str) -> str:
     return f"the one of {owner} is in use" if owner else f"no handler of the name {problem.handler} is in use"
 
 
-def of_file(counts: Mapping[str, int]) -> str:
+def of_file(counts: Mapping[str, int] | None, *, is_main: bool) -> str:
     """What stays of a file that cannot be used; `counts` are what it held when it was good: `server`, `handler`, `route`."""
-    parts = [f"{number} {what}{'' if number == 1 else 's'}" for what, number in counts.items() if number]
+    if counts is None:
+        return "nothing of this file runs"
+    parts = ["settings", "defaults"] if is_main else []
+    parts += [f"{number} {what}{'' if number == 1 else 's'}" for what, number in counts.items() if number]
     if not parts:
         return "nothing of this file runs"
     held = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-    return f"its {held} {'stays as it was' if sum(counts.values()) == 1 else 'stay as they were'}"
+    return f"its {held} {'stays as it was' if not is_main and sum(counts.values()) == 1 else 'stay as they were'}"
 
 
 def of_routes(keeps: bool) -> str:

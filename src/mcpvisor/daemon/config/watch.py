@@ -190,7 +190,7 @@ class ConfigWatcher:
                 # A folder that is made anew may look like the old one, inode and all; the old watch is deaf to it.
                 if any(path in folders or path.endswith(f"/{DROP_INS}") for _, path in changes):
                     self._moved.set()
-        except (OSError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 - as for a name that is no UTF-8; nothing in a folder may end the daemon
             if self._has_hints:
                 self._has_hints = False
                 _log.warning("no hints of changed files (%s): looking every %g s", error, INTERVAL_WITHOUT_HINTS)
