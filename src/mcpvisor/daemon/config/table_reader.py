@@ -140,8 +140,11 @@ class TableReader:
         self._scope.problem(item, f"is {kind_of(item.value)}", expected="true or false, without quotes")
         return default
 
-    def converted(self, key: str, default: T, convert: Callable[[Any], T], expected: str) -> T:
-        """A value that `convert` makes of what is written; its ValueError becomes a problem with `expected`."""
+    def converted(self, key: str, default: T, convert: Callable[[Any], T], expected: str, words: Iterable[str] = ()) -> T:
+        """A value that `convert` makes of what is written; its ValueError becomes a problem with `expected`.
+
+        `words` are those that may have been meant.
+        """
         item = self.item(key)
         if item is None:
             return default
@@ -159,7 +162,8 @@ class TableReader:
         except ValueError as error:
             # What came out of a variable may be the wrong variable's secret.
             shown = "" if touched or isinstance(value, list | dict) else f"{_cut(value)}: "
-            self._scope.problem(item, f"{shown}{error}", expected=expected)
+            near = item.document.near(value, words) if isinstance(value, str) and not touched else ""
+            self._scope.problem(item, f"{shown}{error}", expected=expected, near=near)
             return default
 
     def seconds(self, key: str, default: float, *, positive: bool = False) -> float:
@@ -205,7 +209,7 @@ class TableReader:
                 raise ValueError("not a word that is known here")
             return type(default)(value)
 
-        return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words))
+        return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words), words)
 
     def known_words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the known words that a list holds, in the order in which they are known; empty when absent."""
@@ -217,7 +221,9 @@ class TableReader:
             if word in known:
                 found.add(word)
             elif word is not None:
-                self._scope.problem(item, f"{_cut(word)}: not a word that is known here", expected=expected)
+                near = "" if isinstance(text, Secret) else item.document.near(word, known)
+                shown = "" if isinstance(text, Secret) else f"{_cut(word)}: "
+                self._scope.problem(item, f"{shown}not a word that is known here", expected=expected, near=near)
         return tuple(word for word in known if word in found)
 
     def table(self, key: str) -> TableReader | None:
