@@ -12,10 +12,15 @@ import pytest
 
 from mcpvisor.daemon.config import address, launch
 from mcpvisor.daemon.config.authorisation import AuthType
+from mcpvisor.daemon.config.check import CheckResult
+from mcpvisor.daemon.config.config_file import MAX_BYTES
 from mcpvisor.daemon.config.durations import intensity, seconds, size
+from mcpvisor.daemon.config.expansion import MAX_TEXT
 from mcpvisor.daemon.config.load import Loaded, load
 from mcpvisor.daemon.config.places import places
+from mcpvisor.daemon.config.positions import MAX_DEPTH, MAX_GROWN, MAX_NUMBER, MAX_VALUES
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
+from mcpvisor.daemon.config.telling import MOST
 from mcpvisor.supervisor.auth.assertion import ASSERTION_SECONDS
 from mcpvisor.supervisor.auth.command_source import AGAIN, COMMAND_SECONDS, MAX_OUTPUT
 from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS, ApiKey, Bearer, ClientCredentials
@@ -154,3 +159,26 @@ def test_credentials_are_there_as_the_code_has_them():
     assert f"they are used for {DEFAULT_LIFE:g} s" in text
     assert f"one that fails is run again after {AGAIN:g} s" in text
     assert JITTER == 0.5
+
+
+def test_errors_read_as_on_the_page(loaded):
+    """What `check` says of the example is what stands below it."""
+    section = PAGE[PAGE.index("## Errors") : PAGE.index("## Reload")]
+    text, said = re.findall(r"```(?:toml|text)\n(.*?)```", section, re.DOTALL)
+    found = loaded(text)
+    told = CheckResult(found).lines()
+
+    assert said.splitlines() == [line.replace(str(found.files[0].parent), "/etc/mcpvisor") for line in told]
+
+
+def test_the_bounds_of_a_file_are_those_of_the_code():
+    """The page names them all."""
+    section = " ".join(PAGE[PAGE.index("## Errors") : PAGE.index("## Reload")].split())
+
+    assert f"Of one file the first {MOST} errors are told" in section
+    assert f"A file may hold {MAX_BYTES // 1024**2} MiB, {MAX_VALUES} keys and values, {MAX_DEPTH} levels" in section
+    assert f"numbers of {MAX_NUMBER} characters" in section
+    assert (
+        f"may become {MAX_TEXT // 1024**2} MiB with its variables replaced, and all of a file {MAX_GROWN // 1024**2} MiB"
+        in section
+    )

@@ -88,7 +88,7 @@ class DaemonReloading:
         applied = self._reloader.applied
         invalid = {problem.server: problem for problem in reversed(applied.rejected) if problem.server not in applied.specs}
         self._supervisor.show_invalid(
-            InvalidEntry(name=name, reason=problem.error, origin=problem.where) for name, problem in invalid.items() if name
+            InvalidEntry(name=name, reason=problem.fault, origin=problem.where) for name, problem in invalid.items() if name
         )
 
     async def plan(self, paths: Sequence[str]) -> Plan:

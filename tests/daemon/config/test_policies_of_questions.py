@@ -87,8 +87,8 @@ def test_every_key_of_a_rule(load_text: LoadText, tmp_path: Path) -> None:
             "operator is the built-in handler, which takes questions only",
         ),
         ('[routing]\ndefault = "operator"\n', "routing.default", "there is no handler of this name"),
-        ('[questions]\ndeadline = "0s"\n', "questions.deadline", "greater than 0"),
-        ("[questions]\nper_server = 0\n", "questions.per_server", "greater than or equal to 1"),
+        ('[questions]\ndeadline = "0s"\n', "questions.deadline", "must be more than 0"),
+        ("[questions]\nper_server = 0\n", "questions.per_server", "must be at least 1"),
         ('[questions]\ndedline = "1s"\n', "questions.dedline", 'did you mean "deadline"?'),
     ],
 )

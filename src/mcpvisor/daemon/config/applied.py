@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.config.absences import ABSENCE
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.look import Fingerprint
@@ -78,7 +79,7 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
     if basis is None:
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
-        kept = tuple(replace(problem, keeps_running=True) for problem in loaded.problems)
+        kept = tuple(replace(problem, keeps_running=True, meanwhile=meanwhile.STRICT) for problem in loaded.problems)
         return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
     files = deciding.files()
@@ -181,24 +182,40 @@ class _Deciding:
         before = last.specs if last is not None else {}
         older = last.handlers if last is not None else {}
         of_routes = {problem for load in self.loaded.loads for problem in load.handlers.faults_of_routes}
-        failures = {load.failure for load in self.loaded.loads if load.failure is not None}
+        failed = {load.file.path: load.file for load in self.loaded.loads if load.failure is not None}
         marked: list[Problem] = []
         for problem in self.loaded.problems:
             if problem.server:
                 keeps = problem.server in specs and problem.server in before and before[problem.server] is specs[problem.server]
+                owner = specs[problem.server].origin if problem.server in specs else ""
+                words = meanwhile.of_server(problem, keeps, owner)
             elif problem.handler:
                 keeps = problem.handler in older and handlers.get(problem.handler) is older[problem.handler]
-            elif (problem in failures or problem in of_routes) and problem.file is not None:
+                owner = handlers[problem.handler].origin if problem.handler in handlers else ""
+                words = meanwhile.of_handler(problem, keeps, owner)
+            elif problem.file is not None and problem.file in failed:
                 known = self.last.get(problem.file)
                 keeps = known is not None
+                words = meanwhile.of_file(_counts(known), is_main=failed[problem.file].is_main)
+            elif problem in of_routes:
+                keeps = problem.file in self.last
+                words = meanwhile.of_routes(keeps)
             else:
                 keeps = last is not None
-            marked.append(replace(problem, keeps_running=keeps))
+                words = meanwhile.of_the_rest(problem, keeps)
+            marked.append(replace(problem, keeps_running=keeps, meanwhile=words))
         return (*marked, *self.extra)
 
 
 def _present_first(files: Mapping[Path, GoodFile]) -> list[tuple[Path, GoodFile]]:
     return sorted(files.items(), key=lambda item: item[1].gone_since is not None)
+
+
+def _counts(known: GoodFile | None) -> dict[str, int] | None:
+    """What a file held when it was good; None when it never was."""
+    if known is None:
+        return None
+    return {"server": len(known.specs), "handler": len(known.handlers.handlers), "route": len(known.handlers.routes)}
 
 
 def _good_handlers(load: FileLoad, before: GoodFile | None) -> GoodHandlers:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mcpvisor.daemon.config.json_source import parse_json
-from mcpvisor.daemon.config.positions import Document
+from mcpvisor.daemon.config.positions import Document, LineIndex
 from mcpvisor.daemon.config.problems import ConfigError, Problem
 from mcpvisor.daemon.config.toml_source import parse_toml
 from mcpvisor.daemon.config.trust import distrust
@@ -79,13 +79,19 @@ def decode(raw: bytes, file: Path) -> str:
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        # What comes before is known to be of that encoding.
         message = f"byte {error.start} is not {encoding.upper()}"
-        raise ConfigError(Problem(file=file, line=line, message=message, expected="UTF-8 text")) from error
-    if "\x00" in text:
-        message = "holds NUL characters, as UTF-16 without a byte order mark does"
-        raise ConfigError(Problem(file=file, message=message, expected="UTF-8 text"))
+        raise ConfigError(_behind(raw[: error.start].decode(encoding), file, message)) from error
+    before, nul, _ = text.partition("\x00")
+    if nul:
+        raise ConfigError(_behind(before, file, "holds NUL characters, as UTF-16 without a byte order mark does"))
     return text
+
+
+def _behind(before: str, file: Path, message: str) -> Problem:
+    """A problem of what follows a text."""
+    place = LineIndex(before).at(len(before))
+    return Problem(file=file, line=place.line, column=place.column, message=message, expected="UTF-8 text")
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -36,6 +36,8 @@ class Discovery:
     listed: list[Path] = field(default_factory=list[Path])
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
+    is_complete: bool = True
+    """False where it cannot even be seen what there is."""
 
 
 def discover(paths: Iterable[Path]) -> Discovery:
@@ -43,7 +45,13 @@ def discover(paths: Iterable[Path]) -> Discovery:
     found = Discovery()
     for path in paths:
         absolute = path.absolute()
-        if os.path.isdir(absolute):  # noqa: PTH112 - the other raises where a folder above is closed to us
+        fault = _unreachable(absolute)
+        if fault:
+            # Whether it is a folder or a file is not known, nor what is in it: it is no configuration without servers.
+            found.problems.append(Problem(file=absolute, message=fault))
+            found.folders.append(absolute.parent)
+            found.is_complete = False
+        elif os.path.isdir(absolute):  # noqa: PTH112 - the other raises where a folder above is closed to us
             _folder(absolute, found)
         else:
             if absolute.suffix not in {*_READ, ".jsonc"} and os.path.lexists(absolute):
@@ -55,6 +63,20 @@ def discover(paths: Iterable[Path]) -> Discovery:
     found.files = list({file.path: file for file in found.files}.values())
     found.folders = list(dict.fromkeys(found.folders))
     return found
+
+
+def _unreachable(path: Path) -> str:
+    """Why it cannot be seen what is at a path, such as a folder above that must not be entered; empty when it can."""
+    try:
+        path.lstat()
+        if path.is_dir():
+            (path / MAIN).lstat()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return f"cannot be read: {reason.lower()}"
+    return ""
 
 
 def _folder(folder: Path, found: Discovery) -> None:

@@ -27,6 +27,11 @@ _BYTES: Final = {
     "GiB": 1024**3,
     "TiB": 1024**4,
 }
+_LONGEST: Final = 10_000 * 86400.0
+"""Longer times are nobody's, and no clock of the system takes them all."""
+_LARGEST: Final = 2**63 - 1
+"""The largest number of bytes that the kernel counts."""
+_TOO_LARGE: Final = "a size is at most 8 EiB"
 _INTENSITY = re.compile(r"(\d{1,6})\s*/\s*(\S+)", re.ASCII)
 
 
@@ -35,16 +40,21 @@ def seconds(value: Any) -> float:
     if isinstance(value, bool):
         raise ValueError("true and false are no durations")  # noqa: TRY004 - the promise is one error for any bad value
     if isinstance(value, int | float):
-        if not math.isfinite(value) or value < 0:
+        if value < 0 or not (isinstance(value, int) or math.isfinite(value)):
             raise ValueError("a duration is a finite number that is not negative")
-        return float(value)
+        return float(_bounded(value))
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a duration")
     number = float(match[1])
-    if match[2] == "ms":
-        return number / 1000
-    return number * _SECONDS[match[2]]
+    return _bounded(number / 1000 if match[2] == "ms" else number * _SECONDS[match[2]])
+
+
+def _bounded(duration: float) -> float:
+    # A whole number may be too large for a float: it is compared as it is.
+    if duration > _LONGEST:
+        raise ValueError("a duration is at most 10000d")
+    return duration
 
 
 def size(value: Any) -> int:
@@ -54,11 +64,19 @@ def size(value: Any) -> int:
     if isinstance(value, int):
         if value < 0:
             raise ValueError("a size is not negative")
-        return value
+        return _countable(value)
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a size")
-    return int(float(match[1]) * _BYTES[match[2]]) if "." in match[1] else int(match[1]) * _BYTES[match[2]]
+    if len(match[1]) > len(str(_LARGEST)):  # before it is made a number: there are longer texts than numbers
+        raise ValueError(_TOO_LARGE)
+    return _countable(int(float(match[1]) * _BYTES[match[2]]) if "." in match[1] else int(match[1]) * _BYTES[match[2]])
+
+
+def _countable(number: int) -> int:
+    if number > _LARGEST:
+        raise ValueError(_TOO_LARGE)
+    return number
 
 
 def intensity(value: Any) -> Intensity | None:

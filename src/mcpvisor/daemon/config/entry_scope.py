@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mcpvisor.daemon.config.expansion import FORMS, Expanded, Sources, expand
-from mcpvisor.daemon.config.positions import Document, KeyPath
+from mcpvisor.daemon.config.positions import MAX_GROWN, Document, KeyPath
 from mcpvisor.daemon.config.problems import Findings, Problem
 
 
@@ -68,6 +68,9 @@ class Scope:
             return None
         except ValueError as error:
             self.problem(item, str(error), expected=FORMS)
+            return None
+        if result.touched and not item.document.has_room(len(result.text)):
+            self.problem(item, f"with this the variables of the file become more than {MAX_GROWN} characters")
             return None
         fault = text_fault(result.text)
         if fault:

@@ -9,6 +9,9 @@ from typing import Final
 
 FORMS: Final = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:PATH} or ${cred:NAME}; $${ for a plain ${"
 
+MAX_TEXT: Final = 1024 * 1024
+"""Characters that one text may become: more than the system passes on to a program, or a server takes in a header."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _PIECE = re.compile(r"\$\$\{|\$\{")
@@ -34,11 +37,11 @@ class Sources:
 def expand(text: str, sources: Sources) -> Expanded:
     """Put values in place of the variables in `text`; what was put in is not looked at again.
 
-    Raises ValueError for a form that does not exist, and LookupError for a value that does not; neither error holds a
-    value.
+    Raises ValueError for a form that does not exist, and LookupError for a value that does not, or is too long; neither
+    error holds a value.
     """
     pieces: list[str] = []
-    at = 0
+    at = length = 0
     touched = False
     while (match := _PIECE.search(text, at)) is not None:
         pieces.append(text[at : match.start()])
@@ -52,7 +55,11 @@ def expand(text: str, sources: Sources) -> Expanded:
             raise ValueError('"${" has no "}"')
         if 0 <= inner < end:
             raise ValueError("a variable within a variable is not supported")
-        pieces.append(_value(text[match.end() : end], sources))
+        value = _value(text[match.end() : end], sources)
+        length += len(value)
+        if length > MAX_TEXT:
+            raise LookupError(f"becomes longer than {MAX_TEXT} characters with its variables replaced")
+        pieces.append(value)
         touched = True
         at = end + 1
     pieces.append(text[at:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,12 +12,15 @@ from mcpvisor.daemon.config.expansion import Sources
 from mcpvisor.daemon.config.handler_entry import read_handler
 from mcpvisor.daemon.config.names import EXPECTED, is_name
 from mcpvisor.daemon.config.positions import Document, KeyPath
-from mcpvisor.daemon.config.problems import Findings, Problem, nearest
+from mcpvisor.daemon.config.problems import Findings, Problem, cut
 from mcpvisor.daemon.config.route_entry import read_route, read_routing
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.contract import EventKind
 from mcpvisor.daemon.handlers.routing import QUIET_KINDS, Route, RoutingOptions
 from mcpvisor.daemon.handlers.specs import ANSWER_QUESTIONS, OPERATOR, TAKE_EVENTS, HandlerSpec, HandlerType
+
+_NAMES_SHOWN: Final = 20
+"""How many handlers are named where another word was written."""
 
 TABLES: Final = ("handlers", "routes", "routing")
 
@@ -61,7 +65,7 @@ def _read_handler(name: str, value: Any, document: Document, sources: Sources, f
     path = ("handlers", name)
     if not is_name(name) or name == OPERATOR:
         what = "is the name of the built-in handler" if name == OPERATOR else "cannot be the name of a handler"
-        problem = replace(document.problem(path, what, expected=EXPECTED), handler=name)
+        problem = replace(document.problem(path, what, expected=EXPECTED), handler=cut(name))
         found.findings.problems.append(problem)
         found.rejected[name] = problem
         return
@@ -124,10 +128,12 @@ def check_ways(document: Document, found: FileHandlers, types: Mapping[str, Hand
     """
     good: list[Route] = []
     numbers = _numbers_of(document)
+    with_operator = {**types, OPERATOR: None}
+    expected = _expected(types)
     for route in found.routes:
         path: KeyPath = (*numbers.get(route.origin, ("routes",)), "handler")
         faults = [
-            *_unknown(document, path, route.handlers, {**types, OPERATOR: None}),
+            *_unknown(document, path, route.handlers, with_operator, expected),
             *_unfit(document, path, route.handlers, route.kinds, types),
         ]
         found.faults_of_routes += faults
@@ -137,7 +143,7 @@ def check_ways(document: Document, found: FileHandlers, types: Mapping[str, Hand
     if found.options is not None:
         path = ("routing", "default")
         found.faults_of_routes += [
-            *_unknown(document, path, found.options.default, types),
+            *_unknown(document, path, found.options.default, types, expected),
             *_unfit(document, path, found.options.default, QUIET_KINDS, types),
         ]
 
@@ -150,18 +156,15 @@ def _numbers_of(document: Document) -> dict[str, KeyPath]:
 
 
 def _unknown(
-    document: Document, path: KeyPath, handlers: Iterable[str], types: Mapping[str, HandlerType | None]
+    document: Document, path: KeyPath, handlers: Iterable[str], types: Mapping[str, HandlerType | None], expected: str
 ) -> list[Problem]:
-    return [
-        document.problem(
-            path,
-            f'"{_printable(handler)}": there is no handler of this name',
-            expected="" if nearest(handler, types) else _expected(types),
-            near=nearest(handler, types),
-        )
-        for handler in handlers
-        if handler not in types
-    ]
+    problems: list[Problem] = []
+    for handler in handlers:
+        if handler not in types:
+            near = document.near(handler, types)
+            message = f'"{_printable(handler)}": there is no handler of this name'
+            problems.append(document.problem(path, message, expected="" if near else expected, near=near))
+    return problems
 
 
 def _unfit(
@@ -184,7 +187,11 @@ def _unfit(
 
 
 def _expected(types: Mapping[str, HandlerType | None]) -> str:
-    return "one of " + ", ".join(sorted(types)) if types else "a handler as [handlers.NAME]"
+    if not types:
+        return "a handler as [handlers.NAME]"
+    names = heapq.nsmallest(_NAMES_SHOWN, types)
+    more = f" or one of {len(types) - _NAMES_SHOWN} more" if len(types) > _NAMES_SHOWN else ""
+    return "one of " + ", ".join(names) + more
 
 
 def _printable(text: str) -> str:

@@ -14,7 +14,7 @@ from mcpvisor.daemon.config.file_handlers import TABLES as TABLES_OF_HANDLERS
 from mcpvisor.daemon.config.foreign_entry import translated
 from mcpvisor.daemon.config.names import EXPECTED, carried_over, is_name
 from mcpvisor.daemon.config.positions import Document, KeyPath, show_path
-from mcpvisor.daemon.config.problems import Findings, Problem, nearest
+from mcpvisor.daemon.config.problems import Findings, Problem, cut
 from mcpvisor.daemon.config.server_entry import MISFITS, read_entry, with_defaults
 from mcpvisor.daemon.config.settings import SECTIONS
 from mcpvisor.daemon.config.table_reader import TableReader
@@ -143,7 +143,7 @@ class _EntryReader:
         return name
 
     def _reject(self, written: str, path: KeyPath, message: str, expected: str) -> None:
-        problem = self._document.problem(path, message, expected=expected, server=written)
+        problem = self._document.problem(path, message, expected=expected, server=cut(written))
         self._entries.findings.problems.append(problem)
         self._entries.rejected[written] = problem
 
@@ -153,7 +153,7 @@ def _check_tables(file: Found, document: Document, findings: Findings) -> None:
     known = (*SECTIONS, "defaults", "servers", *TABLES_OF_HANDLERS)
     for key in document.data:
         if key not in known:
-            findings.problems.append(document.problem((key,), "unknown table", near=nearest(key, known)))
+            findings.problems.append(document.problem((key,), "unknown table", near=document.near(key, known)))
         elif key not in IN_DROP_INS and not file.is_main:
             message = "belongs into the main file; a file of servers.d holds [servers.NAME], [handlers.NAME] and [[routes]]"
             findings.problems.append(document.problem((key,), message))
@@ -174,7 +174,7 @@ def _foreign_root(document: Document, entries: FileEntries) -> str | None:
         if key in _LATER_ROOTS:
             _fail(entries, document.problem((key,), f"the form of {_LATER_ROOTS[key]} is not supported in this version"))
             return None
-    near = next((near for key in keys if (near := nearest(key, ROOTS))), "")
+    near = next((near for key in keys if (near := document.near(key, ROOTS))), "")
     expected = " or ".join(f'"{key}" ({whose})' for key, whose in ROOTS.items())
     _fail(entries, document.problem((keys[0],), "the file has no table of servers", expected=expected, near=near))
     return None

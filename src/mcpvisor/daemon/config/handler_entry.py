@@ -12,7 +12,6 @@ from mcpvisor.daemon.config.handler_policy import read_policy
 from mcpvisor.daemon.config.handler_python import read_python
 from mcpvisor.daemon.config.handler_webhook import read_webhook
 from mcpvisor.daemon.config.positions import Document, KeyPath
-from mcpvisor.daemon.config.problems import nearest
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.specs import (
     CircuitPolicy,
@@ -69,7 +68,7 @@ def _type(entry: TableReader) -> HandlerType | None:
         return None
     if item.value not in _WORDS:
         message = f"{shown(item)}: not a type of handler"
-        entry.scope.problem(item, message, expected=TYPE_EXPECTED, near=nearest(item.value, _WORDS))
+        entry.scope.problem(item, message, expected=TYPE_EXPECTED, near=item.document.near(item.value, _WORDS))
         return None
     return HandlerType(item.value)
 

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from mcpvisor.daemon.config.positions import (
     MAX_DEPTH,
+    MAX_NUMBER,
+    TOO_DEEP,
+    TOO_LONG,
     Document,
     KeyPath,
     LineIndex,
     Places,
     Position,
+    TooLarge,
     show_path,
 )
 from mcpvisor.daemon.config.problems import ConfigError, Problem
 
-_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|/\*', re.DOTALL)
-_COMMA = re.compile(r'"(?:\\.|[^"\\\n])*"|,(?=\s*[}\]])', re.DOTALL)
-_BRACKET = re.compile(r'"(?:\\.|[^"\\\n])*"|[\[{]|[\]}]', re.DOTALL)
+# A string that never ends is one up to the end of its line: looked for at each quote in it, its end would take for ever.
+_TEXT: Final = r'"(?:\\.|[^"\\\n])*+"?'
+_TOKEN = re.compile(_TEXT + r"|//[^\n]*|/\*.*?\*/|/\*", re.DOTALL)
+_COMMA = re.compile(_TEXT + r"|,(?=\s*[}\]])", re.DOTALL)
+_BRACKET = re.compile(_TEXT + rf"|[\[{{]|[\]}}]|[-+.0-9eE]{{{MAX_NUMBER + 1},}}", re.DOTALL)
 _NOT_BREAK = re.compile(r"[^\r\n]")
-_ODD_NUMBER = re.compile(r'"(?:\\.|[^"\\\n])*"|-?Infinity|NaN|\d{4000,}', re.DOTALL)
+_ODD_NUMBER = re.compile(_TEXT + r"|-?Infinity|NaN", re.DOTALL)
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"[^,\]}\s]+")
@@ -36,26 +42,36 @@ def parse_json(text: str, file: Path) -> Document:
     """
     plain = blank(text, file)
     lines = LineIndex(plain)
-    _check_depth(plain, file, lines)
     try:
+        _check_bounds(plain, lines)
         data = json.loads(plain, parse_constant=_no_constant)
+        places = Places()
+        if isinstance(data, dict):
+            _Scanner(plain, lines, places).value(())
+    except TooLarge as error:
+        raise ConfigError(error.problem(file)) from error
     except json.JSONDecodeError as error:
-        place = lines.at(error.pos)
-        message = f"not valid JSON: {error.msg}"
-        raise ConfigError(Problem(file=file, line=place.line, column=place.column, message=message)) from error
-    except ValueError as error:  # NaN and Infinity, or a number of thousands of digits
+        raise ConfigError(_problem(file, lines.at(error.pos), f"not valid JSON: {error.msg}")) from error
+    except ValueError as error:  # NaN and Infinity
         odd = next((match for match in _ODD_NUMBER.finditer(plain) if match[0][0] != '"'), None)
         place = lines.at(odd.start()) if odd is not None else Position(1, 1)
-        message = f"not valid JSON: {error}"
-        raise ConfigError(Problem(file=file, line=place.line, column=place.column, message=message)) from error
+        raise ConfigError(_problem(file, place, f"not valid JSON: {error}")) from error
     if not isinstance(data, dict):
-        raise ConfigError(Problem(file=file, line=1, message="not a configuration", expected="one object { ... }"))
-    places = Places()
-    _Scanner(plain, lines, places).value(())
-    for path, first, second in places.repeated:
-        message = f"written twice in one object; the first is at line {first.line}"
-        raise ConfigError(Problem(file=file, line=second.line, column=second.column, key_path=show_path(path), message=message))
+        place = lines.at(len(plain) - len(plain.lstrip()))
+        raise ConfigError(_problem(file, place, "not a configuration", expected="one object { ... }"))
+    if places.repeated:
+        first, *more = [
+            _problem(file, second, f"written twice in one object; the first is at line {first.line}", path)
+            for path, first, second in places.repeated
+        ]
+        raise ConfigError(first, more)
     return Document(file, data, places.found)
+
+
+def _problem(file: Path, place: Position, message: str, path: KeyPath = (), expected: str = "") -> Problem:
+    return Problem(
+        file=file, line=place.line, column=place.column, key_path=show_path(path), message=message, expected=expected
+    )
 
 
 def blank(text: str, file: Path) -> str:
@@ -67,9 +83,9 @@ def blank(text: str, file: Path) -> str:
     def without_comment(match: re.Match[str]) -> str:
         found = match[0]
         if found == "/*":
-            place = LineIndex(text).at(match.start())
-            message = 'a comment that begins with "/*" here never ends'
-            raise ConfigError(Problem(file=file, line=place.line, column=place.column, message=message))
+            raise ConfigError(
+                _problem(file, LineIndex(text).at(match.start()), 'a comment that begins with "/*" here never ends')
+            )
         return found if found[0] == '"' else _NOT_BREAK.sub(" ", found)
 
     return _COMMA.sub(lambda m: m[0] if m[0] != "," else " ", _TOKEN.sub(without_comment, text))
@@ -79,17 +95,19 @@ def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON number")
 
 
-def _check_depth(plain: str, file: Path, lines: LineIndex) -> None:
+def _check_bounds(plain: str, lines: LineIndex) -> None:
+    """Raise TooLarge for what the parser of the standard library has no bounds for."""
     depth = 0
     for match in _BRACKET.finditer(plain):
-        if match[0] in "[{":
+        first = match[0][0]
+        if first in "[{":
             depth += 1
-        elif match[0] in "]}":
+        elif first in "]}":
             depth -= 1
+        elif first != '"':
+            raise TooLarge(TOO_LONG, lines.at(match.start()))
         if depth > MAX_DEPTH:
-            place = lines.at(match.start())
-            message = f"nested deeper than {MAX_DEPTH} levels"
-            raise ConfigError(Problem(file=file, line=place.line, column=place.column, message=message))
+            raise TooLarge(TOO_DEEP, lines.at(match.start()))
 
 
 class _Scanner:

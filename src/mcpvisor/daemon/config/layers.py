@@ -7,19 +7,20 @@ themselves and cannot say which source a wrong value came from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mcpvisor.daemon.config.config_file import decode, read_bytes
 from mcpvisor.daemon.config.positions import Document, show_path
-from mcpvisor.daemon.config.problems import Problem, nearest
-from mcpvisor.daemon.config.settings import SECTIONS, Settings
+from mcpvisor.daemon.config.problems import ConfigError, Problem, cut, nearest
+from mcpvisor.daemon.config.setting_faults import fault_of
+from mcpvisor.daemon.config.settings import SECTIONS, Settings, from_text
 
 PREFIX: Final = "MCPVISOR_"
-_MAX_CREDENTIAL: Final = 64 * 1024
 
 Values = Mapping[str, Mapping[str, Any]]
 """Settings as section -> key -> value."""
@@ -32,16 +33,36 @@ class Layer:
     name: str
     values: Values
     document: Document | None = None
+    names: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    """What each setting is called in the source, where that has another word for it."""
+    folder: Path | None = None
+    """Where each of `names` is a file."""
 
     def has(self, path: Sequence[str | int]) -> bool:
         """Whether this source says something about `section.key`."""
         return len(path) >= 2 and str(path[1]) in self.values.get(str(path[0]), {})
 
-    def problem(self, path: Sequence[str | int], message: str, near: str = "") -> Problem:
+    def value(self, path: Sequence[str | int]) -> Any:
+        """What this source says at a path; None where it says nothing."""
+        found: Any = self.values
+        for part in path:
+            if isinstance(found, Mapping):
+                found = found.get(str(part))
+            elif isinstance(found, list | tuple) and isinstance(part, int) and part < len(found):
+                found = found[part]
+            else:
+                return None
+        return found
+
+    def problem(self, path: Sequence[str | int], message: str, near: str = "", expected: str = "") -> Problem:
         """A problem of a setting that this source gives."""
         if self.document is not None:
-            return self.document.problem(tuple(path), message, near=near)
-        return Problem(file=None, source=self.name, key_path=show_path(path), message=message, nearest=near)
+            return self.document.problem(tuple(path), message, near=near, expected=expected)
+        name = self.names.get(tuple(map(str, path[:2])), "")
+        # A variable is mended where it is set, so that it is named as it is there; a credential is a file.
+        file = self.folder / name if self.folder is not None and name else None
+        key_path = show_path(path) if file is not None or not name else name
+        return Problem(file=file, source=self.name, key_path=key_path, message=message, nearest=near, expected=expected)
 
 
 def environment_layer(environ: Mapping[str, str]) -> tuple[Layer, list[Problem]]:
@@ -49,38 +70,47 @@ def environment_layer(environ: Mapping[str, str]) -> tuple[Layer, list[Problem]]
     return _named_layer("environment", {k: v for k, v in environ.items() if k.startswith(PREFIX)})
 
 
-def credentials_layer(folder: str) -> tuple[Layer, list[Problem]]:
+def credentials_layer(folder: str, uid: int) -> tuple[Layer, list[Problem]]:
     """Files of `$CREDENTIALS_DIRECTORY` named as the variables are, in either case; an empty `folder` gives none."""
     named: dict[str, str] = {}
     problems: list[Problem] = []
-    if folder:
-        for file in sorted(Path(folder).glob("*")):
-            if not file.name.upper().startswith(PREFIX) or "__" not in file.name:
-                continue
-            try:
-                with file.open(encoding="utf-8") as stream:
-                    named[file.name.upper()] = stream.read(_MAX_CREDENTIAL).strip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-                problems.append(Problem(file=file, message=f"the credential cannot be read: {reason}"))
-    layer, more = _named_layer("credential", named)
+    if not folder:
+        return Layer("credential", {}), []
+    try:
+        names = sorted(file.name for file in Path(folder).iterdir())
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        told = Problem(file=Path(folder), message=f"the credentials cannot be listed: {reason}")
+        return Layer("credential", {}), [told]
+    for name in names:
+        if not name.upper().startswith(PREFIX) or "__" not in name:
+            continue
+        file = Path(folder) / name
+        try:
+            named[name] = decode(read_bytes(file, uid, "a credential with one setting"), file).strip("\r\n")
+        except ConfigError as error:
+            problems.append(replace(error.problem, message=f"the credential {error.problem.message}"))
+    layer, more = _named_layer("credential", named, Path(folder))
     return layer, [*problems, *more]
 
 
-def _named_layer(name: str, named: Mapping[str, str]) -> tuple[Layer, list[Problem]]:
+def _named_layer(name: str, named: Mapping[str, str], folder: Path | None = None) -> tuple[Layer, list[Problem]]:
     values: dict[str, dict[str, Any]] = {}
+    names: dict[tuple[str, ...], str] = {}
     problems: list[Problem] = []
     for variable, text in sorted(named.items()):
-        section, joint, key = variable.removeprefix(PREFIX).lower().partition("__")
+        section, joint, key = variable[len(PREFIX) :].lower().partition("__")
         if not joint:
             continue
         if section not in SECTIONS:
             message = "there is no such section"
             near = nearest(section, SECTIONS)
-            problems.append(Problem(file=None, source=name, key_path=variable, message=message, nearest=near))
+            file = folder / variable if folder is not None else None
+            problems.append(Problem(file=file, source=name, key_path=cut(variable), message=message, nearest=near))
             continue
-        values.setdefault(section, {})[key] = text
-    return Layer(name, values), problems
+        values.setdefault(section, {})[key] = from_text(section, key, text)
+        names[section, key] = variable
+    return Layer(name, values, names=names, folder=folder), problems
 
 
 def merge_layers(layers: Sequence[Layer]) -> tuple[Settings | None, list[Problem]]:
@@ -98,9 +128,5 @@ def merge_layers(layers: Sequence[Layer]) -> tuple[Settings | None, list[Problem
 def _problem(details: ErrorDetails, layers: Sequence[Layer]) -> Problem:
     path = details["loc"]
     source = next((layer for layer in layers if layer.has(path)), layers[-1])
-    if details["type"] == "extra_forbidden":
-        fields = Settings.model_fields[str(path[0])].annotation if str(path[0]) in SECTIONS else None
-        known = list(getattr(fields, "model_fields", {}))
-        return source.problem(path, "unknown key", nearest(str(path[-1]), known))
-    message = details["msg"].removeprefix("Value error, ")
-    return source.problem(path, message[:1].lower() + message[1:])
+    fault = fault_of(details, source.value(path), is_shown=source.document is not None)
+    return source.problem(path, fault.message, fault.near, fault.expected)

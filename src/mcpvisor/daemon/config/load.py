@@ -20,6 +20,7 @@ from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
+from mcpvisor.daemon.config.telling import told
 from mcpvisor.daemon.handlers.specs import HandlerSpec, HandlerType
 from mcpvisor.supervisor.spec import ServerSpec
 
@@ -115,7 +116,7 @@ class _Loading:
         contents = contents_of(found, self._digest)
         documents = {file.path: self._document(file.path) for file in found.files}
         mains = {f.path: documents[f.path] for f in found.files if f.is_main}
-        basis = self._basis(mains, overrides, previous)
+        basis = self._basis(mains, overrides, previous) if found.is_complete else previous
         loads: list[FileLoad] = []
         owners: dict[str, str] = {}
         handlers = self._handlers(found.files, documents)
@@ -131,8 +132,8 @@ class _Loading:
             basis=basis,
             loads=tuple(loads),
             listed=tuple(found.listed),
-            problems=tuple(self._findings.problems),
-            hints=tuple(self._findings.hints),
+            problems=told(self._findings.problems, [file.path for file in found.files], "errors"),
+            hints=told(self._findings.hints, [file.path for file in found.files], "hints"),
             contents=replace(contents, secrets=tuple(self._secrets.items())),
         )
 
@@ -140,6 +141,7 @@ class _Loading:
         try:
             return read_document(path, self._uid)
         except ConfigError as error:
+            self._findings.problems += error.more
             return error.problem
 
     def _entries(self, file: Found, document: Document, defaults: Mapping[str, Item], owners: dict[str, str]) -> FileLoad:
@@ -197,7 +199,7 @@ class _Loading:
         if is_gone or len(documents) < len(mains):
             return previous
         environment, problems = environment_layer(self._environ)
-        credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""))
+        credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""), self._uid)
         files = [self._file_layer(document) for document in documents]
         fallback = Layer("default", default_values(places(self._environ, self._uid)))
         layers = [Layer("command line", overrides), environment, credentials, *files, fallback]

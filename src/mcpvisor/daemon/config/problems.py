@@ -6,7 +6,13 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+SHOWN: Final = 60
+"""Characters that are shown of one word somebody has written."""
+
+
+LAST_GOOD: Final = "the last good version keeps running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +36,8 @@ class Problem:
     """The handler that this is about; empty where it is about something else."""
     keeps_running: bool = False
     """Whether the last good version of what was rejected goes on as if nothing had been edited."""
+    meanwhile: str = ""
+    """What runs in place of what was rejected, in words; only a daemon knows."""
     source: str = ""
     """Where the input came from when it was no file: `environment`, `credential`, `command line`."""
 
@@ -38,7 +46,7 @@ class Problem:
         """The place as `file:line:column`, as far as it is known."""
         if self.file is None:
             return self.source or "configuration"
-        parts = [str(self.file)]
+        parts = [escaped(str(self.file))]
         if self.line is not None:
             parts.append(str(self.line))
             if self.column is not None:
@@ -47,15 +55,19 @@ class Problem:
 
     @property
     def error(self) -> str:
+        """The problem in one line, without its place, and what runs meanwhile."""
+        meanwhile = self.meanwhile or (LAST_GOOD if self.keeps_running else "")
+        return f"{self.fault} ({meanwhile})" if meanwhile else self.fault
+
+    @property
+    def fault(self) -> str:
         """The problem in one line, without its place."""
         text = f"{self.key_path}: {self.message}" if self.key_path else self.message
         if self.expected:
             text += f"; expected {self.expected}"
         if self.nearest:
             text += f'; did you mean "{self.nearest}"?'
-        if self.keeps_running:
-            text += " (the last good version keeps running)"
-        return text
+        return escaped(text)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.error}"
@@ -75,15 +87,17 @@ class Problem:
             "expected": self.expected,
             "nearest": self.nearest,
             "keeps_running": self.keeps_running,
+            "meanwhile": self.meanwhile,
         }
 
 
 class ConfigError(Exception):
-    """A file, or an entry as a whole, cannot be used; `problem` says why and where."""
+    """A file, or an entry as a whole, cannot be used; `problem` says why and where, and `more` are further reasons."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, more: Iterable[Problem] = ()) -> None:
         super().__init__(str(problem))
         self.problem = problem
+        self.more = tuple(more)
 
 
 @dataclass(slots=True)
@@ -94,8 +108,21 @@ class Findings:
     hints: list[Problem] = field(default_factory=list[Problem])
 
 
+def escaped(text: str) -> str:
+    """The text on one line: what a terminal or a log would not print as it stands, as in the name of a file, is written out."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def cut(text: str, most: int = SHOWN) -> str:
+    """What is shown of a text that somebody has written: it must neither break its line nor fill the screen."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return shown if len(shown) <= most else shown[:most] + "..."
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word closest to the one written; empty when none is close enough to be meant."""
+    if len(word) > SHOWN:
+        return ""
     folded = {name.replace("_", "").replace("-", "").lower(): name for name in known}
     plain = word.replace("_", "").replace("-", "").lower()
     # Two letters in the wrong order are half of a short word.

@@ -84,7 +84,14 @@ def _made(loaded: Loaded, *, previous: Basis | None = None) -> Loaded:  # noqa: 
 def rejected_json(rejected: Iterable[Problem]) -> list[dict[str, Any]]:
     """`config.rejected` of `status --json`."""
     return [
-        {"where": p.where, "error": p.error, "server": p.server, "handler": p.handler, "keeps_running": p.keeps_running}
+        {
+            "where": p.where,
+            "error": p.error,
+            "server": p.server,
+            "handler": p.handler,
+            "keeps_running": p.keeps_running,
+            "meanwhile": p.meanwhile,
+        }
         for p in rejected
     ]
 

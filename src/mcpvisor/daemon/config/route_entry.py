@@ -7,7 +7,6 @@ from typing import Final
 from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.handler_entry import shown
 from mcpvisor.daemon.config.positions import Document, KeyPath
-from mcpvisor.daemon.config.problems import nearest
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.contract import EventKind
 from mcpvisor.daemon.handlers.globs import MAX_PATTERN, Glob
@@ -71,7 +70,7 @@ def _kinds(entry: TableReader) -> frozenset[EventKind]:
     for word in words:
         if word not in KINDS:
             message = f"{shown(Item(word, item.path, item.document))}: not a kind of event"
-            entry.scope.problem(item, message, expected=KIND_EXPECTED, near=nearest(word, KINDS))
+            entry.scope.problem(item, message, expected=KIND_EXPECTED, near=item.document.near(word, KINDS))
     return frozenset(kind for kind in KINDS if kind in words)
 
 
@@ -90,7 +89,8 @@ def _level(entry: TableReader) -> str | None:
     level = entry.plain("level")
     item = entry.item("level")
     if level is not None and item is not None and level not in LEVELS:
-        entry.scope.problem(item, f"{shown(item)}: not a level", expected=LEVEL_EXPECTED, near=nearest(level, LEVELS))
+        near = item.document.near(level, LEVELS)
+        entry.scope.problem(item, f"{shown(item)}: not a level", expected=LEVEL_EXPECTED, near=near)
         return None
     return level
 

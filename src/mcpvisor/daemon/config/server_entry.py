@@ -9,7 +9,6 @@ from mcpvisor.daemon.config import address, launch
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
 from mcpvisor.daemon.config.policies import read_probe, read_restart, read_stop, read_tools
 from mcpvisor.daemon.config.positions import Document, KeyPath
-from mcpvisor.daemon.config.problems import nearest
 from mcpvisor.daemon.config.subscriptions import read_subscriptions
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.config.transport_words import EXPECTED, WORDS, Kind, Meaning, meaning_of
@@ -109,11 +108,12 @@ def _target(entry: TableReader, place: Item) -> StdioLaunch | HttpTarget | None:
         return None
     if command is None and url is None:
         words = ("command", "url")
-        near = next((key for key in entry.all_items() if nearest(key, words) and key not in words), "")
+        meant = {key: place.document.near(key, words) for key in entry.all_items()}
+        near = next((key for key, word in meant.items() if word), "")
         message = (
             f'no server: it has neither command nor url, only "{near}"' if near else "no server: it has neither command nor url"
         )
-        entry.scope.problem(place, message, expected="command or url", near=nearest(near, words) if near else "")
+        entry.scope.problem(place, message, expected="command or url", near=meant.get(near, ""))
         _pass_over(entry, (*launch.KEYS, *address.KEYS))
         return None
     kind = Kind.STDIO if command is not None else Kind.HTTP
@@ -137,7 +137,7 @@ def _asked_transport(entry: TableReader) -> Meaning | None:
         if not isinstance(item.value, str):
             entry.scope.problem(item, f"is {kind_of(item.value)}", expected=EXPECTED)
         elif meaning is None:
-            entry.scope.problem(item, "unknown transport", expected=EXPECTED, near=nearest(item.value, WORDS))
+            entry.scope.problem(item, "unknown transport", expected=EXPECTED, near=item.document.near(item.value, WORDS))
         elif found is not None and found != meaning:
             entry.scope.problem(item, "type and transport say different things", expected="one of the two")
         found = found or meaning

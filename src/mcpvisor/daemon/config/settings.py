@@ -13,18 +13,24 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mcpvisor.daemon.config.durations import DURATION_EXPECTED, seconds
+from mcpvisor.daemon.config.entry_scope import text_fault
 from mcpvisor.daemon.config.places import Places
 
 SECTIONS: Final = ("daemon", "log", "gateway", "questions", "control", "metrics")
 
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_WORDS: Final = {
+    **dict.fromkeys(("true", "yes", "on", "1", "t", "y"), True),
+    **dict.fromkeys(("false", "no", "off", "0", "f", "n"), False),
+}
 _LISTEN_EXPECTED: Final = '"HOST:PORT", "[IPV6]:PORT" or "unix:/PATH"'
 
 
 def _seconds(value: Any) -> float:
     try:
         # An environment variable has no numbers, only texts.
-        return seconds(int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value)
+        return seconds(int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value)
     except ValueError as error:
         raise ValueError(f"{error}; expected {DURATION_EXPECTED}") from None
 
@@ -32,13 +38,27 @@ def _seconds(value: Any) -> float:
 def _texts(value: Any) -> Any:
     """A list; one text is a list of one, and in an environment variable commas or JSON make several."""
     if isinstance(value, str):
+        if text_fault(value):
+            raise ValueError(text_fault(value))
         if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
             try:
                 return tuple(json.loads(value))
             except ValueError:
                 raise ValueError('not a list; expected texts between commas, or ["...", "..."]') from None
         return tuple(part.strip() for part in value.split(",") if part.strip())
-    return tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    if fault := next((fault for one in value if isinstance(one, str) and (fault := text_fault(one))), ""):
+        raise ValueError(fault)
+    return tuple(value)
+
+
+def _folder(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not value or text_fault(value):
+        raise ValueError("is empty" if not value else text_fault(value))
+    return Path(value)
 
 
 def _listens(value: Any) -> Any:
@@ -67,6 +87,7 @@ def listen_fault(address: Any) -> str:
     return "a port is at most 65535" if int(match[2]) > 65535 else ""
 
 
+Folder = Annotated[Path, BeforeValidator(_folder)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 PositiveSeconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
@@ -74,13 +95,13 @@ Listens = Annotated[tuple[str, ...], BeforeValidator(_listens)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
 
 
 class DaemonSettings(_Section):
     """`[daemon]`."""
 
-    state_dir: Path
+    state_dir: Folder
     """The state store's folder; known only at its place, so it has no fixed default."""
     parallel_starts: int = Field(default=32, ge=1, le=10_000)
     """How many processes may be in their first seconds at once."""
@@ -140,6 +161,17 @@ class Settings(_Section):
     questions: QuestionsSettings = QuestionsSettings()
     control: ControlSettings
     metrics: MetricsSettings = MetricsSettings()
+
+
+def from_text(section: str, key: str, text: str) -> Any:
+    """The value that a text of an environment variable or a credential means; the text itself where it means none."""
+    model = Settings.model_fields[section].annotation
+    field = getattr(model, "model_fields", {}).get(key)
+    if field is not None and field.annotation is bool:
+        return _WORDS.get(text.strip().lower(), text)
+    if field is not None and field.annotation is int and _WHOLE.fullmatch(text.strip()):
+        return int(text)
+    return text
 
 
 def default_values(at: Places) -> dict[str, dict[str, Any]]:

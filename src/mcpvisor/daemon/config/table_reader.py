@@ -9,14 +9,15 @@ from typing import Any, Final, TypeVar
 
 from mcpvisor.daemon.config.durations import DURATION_EXPECTED, SIZE_EXPECTED, seconds, size
 from mcpvisor.daemon.config.entry_scope import Item, Scope, home_expanded, items_of, kind_of
-from mcpvisor.daemon.config.problems import nearest
+from mcpvisor.daemon.config.problems import cut
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Text
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
-_SHOWN: Final = 60
+_MOST: Final = 2**31 - 1
+"""The largest whole number of any key: nothing that is counted here comes near it, and the system takes no larger ones."""
 
 
 class TableReader:
@@ -43,14 +44,15 @@ class TableReader:
     def finish(self, known: Iterable[str] = ()) -> None:
         """Record each key that nobody asked for: an error in our files, a hint in those of others."""
         words = [*self._asked, *known]
+        expected = "one of " + ", ".join(words)
         for key, item in self._items.items():
             if key in self._asked:
                 continue
-            near = nearest(key, words)
+            near = item.document.near(key, words)
             if self._scope.foreign:
                 self._scope.hint(item, "not a key that is used here", near=near)
             else:
-                self._scope.problem(item, "unknown key", expected="" if near else "one of " + ", ".join(words), near=near)
+                self._scope.problem(item, "unknown key", expected="" if near else expected, near=near)
 
     def text(self, key: str) -> Text | None:
         """A text, secret where a variable went into it; None when absent."""
@@ -138,8 +140,11 @@ class TableReader:
         self._scope.problem(item, f"is {kind_of(item.value)}", expected="true or false, without quotes")
         return default
 
-    def converted(self, key: str, default: T, convert: Callable[[Any], T], expected: str) -> T:
-        """A value that `convert` makes of what is written; its ValueError becomes a problem with `expected`."""
+    def converted(self, key: str, default: T, convert: Callable[[Any], T], expected: str, words: Iterable[str] = ()) -> T:
+        """A value that `convert` makes of what is written; its ValueError becomes a problem with `expected`.
+
+        `words` are those that may have been meant.
+        """
         item = self.item(key)
         if item is None:
             return default
@@ -157,7 +162,8 @@ class TableReader:
         except ValueError as error:
             # What came out of a variable may be the wrong variable's secret.
             shown = "" if touched or isinstance(value, list | dict) else f"{_cut(value)}: "
-            self._scope.problem(item, f"{shown}{error}", expected=expected)
+            near = item.document.near(value, words) if isinstance(value, str) and not touched else ""
+            self._scope.problem(item, f"{shown}{error}", expected=expected, near=near)
             return default
 
     def seconds(self, key: str, default: float, *, positive: bool = False) -> float:
@@ -188,6 +194,8 @@ class TableReader:
         def convert(value: Any) -> int:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError("not allowed here")
+            if value > _MOST:
+                raise ValueError(f"must be at most {_MOST}")
             return value
 
         return self.converted(key, default, convert, f"a whole number, at least {least}")
@@ -201,7 +209,7 @@ class TableReader:
                 raise ValueError("not a word that is known here")
             return type(default)(value)
 
-        return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words))
+        return self.converted(key, default, convert, "one of " + ", ".join(f'"{word}"' for word in words), words)
 
     def known_words(self, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the known words that a list holds, in the order in which they are known; empty when absent."""
@@ -213,7 +221,9 @@ class TableReader:
             if word in known:
                 found.add(word)
             elif word is not None:
-                self._scope.problem(item, f"{_cut(word)}: not a word that is known here", expected=expected)
+                near = "" if isinstance(text, Secret) else item.document.near(word, known)
+                shown = "" if isinstance(text, Secret) else f"{_cut(word)}: "
+                self._scope.problem(item, f"{shown}not a word that is known here", expected=expected, near=near)
         return tuple(word for word in known if word in found)
 
     def table(self, key: str) -> TableReader | None:
@@ -238,6 +248,7 @@ class TableReader:
 
 
 def _cut(value: Any) -> str:
-    shown = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-    shown = "".join(c if c.isprintable() else "?" for c in shown)
-    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+    if isinstance(value, str):
+        # An opening quote without its end would look like a mistake of the file.
+        return f'"{cut(value)}"'
+    return cut(str(value).lower() if isinstance(value, bool) else str(value))

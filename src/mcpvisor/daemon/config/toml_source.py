@@ -4,80 +4,96 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from mcpvisor.daemon.config.positions import Document, KeyPath, LineIndex, Places, check_depth, show_path
-from mcpvisor.daemon.config.problems import ConfigError, Problem
+from mcpvisor.daemon.config.positions import (
+    MAX_DEPTH,
+    MAX_NUMBER,
+    TOO_DEEP,
+    TOO_LONG,
+    Document,
+    KeyPath,
+    LineIndex,
+    Places,
+    Position,
+    TooLarge,
+    show_path,
+)
+from mcpvisor.daemon.config.problems import ConfigError, Problem, cut
 
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BLANK = re.compile(r"[ \t\r\n]*+(?:#[^\n]*+[ \t\r\n]*+)*+")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-_STRING = re.compile(r'"""(?:\\.|[^\\])*?"""(?:"{0,2})|\'\'\'.*?\'\'\'(?:\'{0,2})|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL)
+_STRING = re.compile(
+    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})|\'\'\'.*?\'\'\'(?:\'{0,2})|"(?!"")(?:\\.|[^"\\\n])*"|\'(?!\'\')[^\'\n]*\'', re.DOTALL
+)
 _SCALAR = re.compile(r"[^,\]}#\n]+")
+_LONG_NUMBER = re.compile(rf"[-+0-9][-+.0-9A-Fa-fxo_]{{{MAX_NUMBER},}}")
 _ERROR_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-_OVERWRITES: Final = ("Cannot overwrite a value", "Cannot declare", "Cannot redefine", "Cannot mutate")
+_OVERWRITES: Final = ("Cannot overwrite a value", "Cannot declare", "Cannot redefine", "Cannot mutate", "Duplicate inline")
+_TOLD: Final = 160
+"""Characters of what the parser of the standard library says: it may repeat a key of any length."""
 
 
 def parse_toml(text: str, file: Path) -> Document:
-    """The document in `text`. Raises ConfigError with line and column; a key set twice is named with both places."""
+    """The document in `text`. Raises ConfigError with line and column; all keys set twice are named with both places."""
+    # First of all, for the parser of the standard library has no bounds.
+    try:
+        scanner = scan_toml(text)
+    except TooLarge as error:
+        raise ConfigError(error.problem(file)) from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_problem(str(error), text, file)) from error
-    except RecursionError as error:
-        raise ConfigError(Problem(file=file, message="nested too deeply to be read")) from error
-    check_depth(file, data)
-    return Document(file, data, scan_toml(text).found)
+        raise _refusal(str(error), file, scanner) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(Problem(file=file, message=f"not valid TOML: {cut(str(error), _TOLD)}")) from error
+    return Document(file, data, scanner.places.found)
 
 
-def _problem(message: str, text: str, file: Path) -> Problem:
+def _refusal(message: str, file: Path, scanner: Scanner) -> ConfigError:
     match = _ERROR_PLACE.search(message)
-    line = column = None
-    if match is not None:
-        message = message[: match.start()]
-        if match[1]:
-            line, column = int(match[1]), int(match[2])
-        else:
-            line = text.count("\n") + 1
-            message += ", at the end of the file"
-    problem = Problem(file=file, line=line, column=column, message=f"not valid TOML: {message}")
-    if message.startswith(_OVERWRITES):
-        return _repeated(problem, text)
-    return problem
+    message = message[: match.start()] if match is not None else message
+    if match is not None and match[1]:
+        line, column = int(match[1]), int(match[2])
+    else:
+        # A text that never ends: where it begins is the place to look at.
+        place = scanner.place
+        line, column = place.line, place.column
+        message += ", at the end of the file" if scanner.is_at_end else ": what begins here does not end before the file does"
+    twice = message.startswith(_OVERWRITES)
+    if twice and scanner.places.repeated:
+        first, *more = [_repeated(file, *repeated) for repeated in scanner.places.repeated]
+        return ConfigError(first, more)
+    what = "a key or table is written twice, or once more after it was complete: " if twice else ""
+    message = f"not valid TOML: {what}{cut(message, _TOLD)}"
+    return ConfigError(Problem(file=file, line=line, column=column, message=message))
 
 
-def _repeated(problem: Problem, text: str) -> Problem:
-    """The same problem with both places of the key, where the scanner finds them."""
-    for path, first, second in scan_toml(text).repeated:
-        if problem.line is None or second.line <= problem.line:
-            return replace(
-                problem,
-                line=second.line,
-                column=second.column,
-                key_path=show_path(path),
-                message=f"written twice; the first is at line {first.line}",
-            )
-    return problem
+def _repeated(file: Path, path: KeyPath, first: Position, second: Position) -> Problem:
+    message = f"written twice; the first is at line {first.line}"
+    return Problem(file=file, line=second.line, column=second.column, key_path=show_path(path), message=message)
 
 
-def scan_toml(text: str) -> Places:
-    """The places of all keys. Meant for text that is TOML; of other text, what comes before the first error."""
-    scanner = _Scanner(text)
-    try:
+def scan_toml(text: str) -> Scanner:
+    """The scanner after its walk, with the places of all keys: of text that is no TOML, of what comes before the first error.
+
+    Raises TooLarge.
+    """
+    scanner = Scanner(text)
+    # The parser of the standard library will tell what is wrong with this text, and there at the latest.
+    with suppress(_Lost):
         scanner.document()
-    except (_Lost, RecursionError):
-        # The parser of the standard library has already told, or will tell, what is wrong with this text.
-        return scanner.places
-    return scanner.places
+    return scanner
 
 
 class _Lost(Exception):
     """The text is not TOML from here on."""
 
 
-class _Scanner:
+class Scanner:
     """Walks over TOML text and notes keys; it reads no values."""
 
     def __init__(self, text: str) -> None:
@@ -86,6 +102,16 @@ class _Scanner:
         self._lines = LineIndex(text)
         self._lengths: dict[KeyPath, int] = {}
         self.places = Places()
+
+    @property
+    def place(self) -> Position:
+        """How far the walk has come."""
+        return self._lines.at(self._at)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left of the text."""
+        return not self._text[self._at :].strip()
 
     def document(self) -> None:
         table: KeyPath = ()
@@ -102,7 +128,7 @@ class _Scanner:
         start = self._at
         is_list = self._text.startswith("[[", self._at)
         self._at += 2 if is_list else 1
-        path = self._resolve(self._key())
+        path = self._resolve(self._key(()))
         self._expect("]]" if is_list else "]")
         position = self._lines.at(start)
         if is_list:
@@ -111,7 +137,7 @@ class _Scanner:
             self.places.note(path, position, may_repeat=True)
             path = (*path, number)
         for length in range(1, len(path)):
-            self.places.note(path[:length], position, may_repeat=True)
+            self.places.pass_through(path[:length], position)
         self.places.note(path, position)
         return path
 
@@ -126,18 +152,20 @@ class _Scanner:
 
     def _pair(self, table: KeyPath) -> None:
         position = self._lines.at(self._at)
-        key = self._key()
+        key = self._key(table)
         for length in range(1, len(key)):
-            self.places.note((*table, *key[:length]), position, may_repeat=True)
+            self.places.note_within((*table, *key[:length]), position)
         self.places.note((*table, *key), position)
         self._expect("=")
         self._skip(_SPACE)
         self._value((*table, *key))
 
-    def _key(self) -> KeyPath:
+    def _key(self, table: KeyPath) -> KeyPath:
         parts: list[str] = []
         while True:
             self._skip(_SPACE)
+            if len(table) + len(parts) >= MAX_DEPTH:
+                raise TooLarge(TOO_DEEP, self._lines.at(self._at), (*table, *parts))
             match = _BARE_KEY.match(self._text, self._at) or _STRING.match(self._text, self._at)
             if match is None:
                 raise _Lost
@@ -150,6 +178,8 @@ class _Scanner:
 
     def _value(self, path: KeyPath) -> None:
         first = self._text[self._at : self._at + 1]
+        if first in {"[", "{"} and len(path) >= MAX_DEPTH:
+            raise TooLarge(TOO_DEEP, self._lines.at(self._at), path)
         if first == "[":
             self._list(path)
         elif first == "{":
@@ -158,6 +188,8 @@ class _Scanner:
             match = (_STRING if first in {'"', "'"} else _SCALAR).match(self._text, self._at)
             if match is None:
                 raise _Lost
+            if _LONG_NUMBER.match(match[0]):
+                raise TooLarge(TOO_LONG, self._lines.at(self._at), path)
             self._at = match.end()
 
     def _list(self, path: KeyPath) -> None:
