@@ -36,8 +36,8 @@ class Discovery:
     listed: list[Path] = field(default_factory=list[Path])
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
-    is_complete: bool = True
-    """False where it cannot even be seen what there is."""
+    unreachable: list[Path] = field(default_factory=list[Path])
+    """Paths of which it cannot even be seen what is there."""
 
 
 def discover(paths: Iterable[Path]) -> Discovery:
@@ -50,7 +50,7 @@ def discover(paths: Iterable[Path]) -> Discovery:
             # Whether it is a folder or a file is not known, nor what is in it: it is no configuration without servers.
             found.problems.append(Problem(file=absolute, message=fault))
             found.folders.append(absolute.parent)
-            found.is_complete = False
+            found.unreachable.append(absolute)
         elif os.path.isdir(absolute):  # noqa: PTH112 - the other raises where a folder above is closed to us
             _folder(absolute, found)
         else:

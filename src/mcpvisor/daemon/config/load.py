@@ -116,7 +116,7 @@ class _Loading:
         contents = contents_of(found, self._digest)
         documents = {file.path: self._document(file.path) for file in found.files}
         mains = {f.path: documents[f.path] for f in found.files if f.is_main}
-        basis = self._basis(mains, overrides, previous) if found.is_complete else previous
+        basis = self._basis(mains, overrides, previous) if not found.unreachable else previous
         loads: list[FileLoad] = []
         owners: dict[str, str] = {}
         handlers = self._handlers(found.files, documents)

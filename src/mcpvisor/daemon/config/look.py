@@ -73,7 +73,8 @@ def look(paths: Sequence[Path], secrets: Iterable[Path] = (), *, uid: int | None
 def contents_of(found: Discovery, digest: Digester) -> Fingerprint:
     """What the files that were found contain now, without secrets."""
     files = tuple((str(file.path), digest(file.path)) for file in found.files)
-    return Fingerprint(files, tuple(map(str, found.listed)))
+    unreachable = tuple((str(path), "unreachable") for path in found.unreachable)
+    return Fingerprint(files + unreachable, tuple(map(str, found.listed)))
 
 
 def identified(folders: Iterable[str]) -> tuple[Folder, ...]:
