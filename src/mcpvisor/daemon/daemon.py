@@ -174,9 +174,8 @@ class Daemon:
         self._handlers.apply(self._reloader.applied.handlers, self._reloader.applied.routing)
         await parts.enter_async_context(supervisor)
         gateway, addresses = await self._open_listeners(parts)
-        await supervisor.apply(self._reloader.applied.specs.values())
+        await self._reloading.start()
         watch(supervisor, self._reloader.applied.routing)
-        self._reloading.show_invalid()
         self._applied.set()
         self._tell_ready(addresses)
         # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
@@ -261,7 +260,7 @@ class Daemon:
             recheck_at=lambda: self._reloader.recheck_at,
             seen=seen,
         )
-        parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status]
+        parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status, self._reloading.watch_trials]
         if self._reloader.paths:
             parts.append(watcher.run)
         if self._handover.watchdog_seconds is not None:

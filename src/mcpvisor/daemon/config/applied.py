@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
@@ -52,12 +53,19 @@ class Applied:
     """The goal of every server, for the supervisor."""
     handlers: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
     routing: Routing = field(default_factory=Routing)
+    held: Mapping[str, HeldBack] = field(default_factory=dict[str, HeldBack])
+    """By server the versions that did not become ready; `specs` has the former one of each."""
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
     hints: tuple[Problem, ...] = ()
     secret_files: tuple[Path, ...] = ()
     recheck_at: float | None = None
     """When an absence becomes a removal, on the clock that `now` was read from; None when nothing is pending."""
+
+    @property
+    def written(self) -> dict[str, ServerSpec]:
+        """The last good version of every server as it is written: what is held back is in force by its former one."""
+        return {name: self.held[name].written if name in self.held else spec for name, spec in self.specs.items()}
 
     @property
     def needs_restart(self) -> tuple[str, ...]:
@@ -80,10 +88,13 @@ def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
         kept = tuple(replace(problem, keeps_running=True) for problem in loaded.problems)
+        kept += tuple(one.problem() for one in last.held.values())
         return replace(last, rejected=kept, hints=loaded.hints, secret_files=loaded.secret_files, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now)
     files = deciding.files()
-    specs = deciding.merged(files)
+    written = deciding.merged(files)
+    held = {name: one for name, one in (last.held if last is not None else {}).items() if written.get(name) == one.written}
+    specs = {name: held[name].former if name in held else spec for name, spec in written.items()}
     handlers = deciding.handlers(files)
     gone = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
@@ -93,10 +104,37 @@ def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
         specs=specs,
         handlers=handlers,
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
-        rejected=deciding.rejected(specs, handlers, last),
+        held=held,
+        rejected=(*deciding.rejected(written, handlers, last), *(one.problem() for one in held.values())),
         hints=loaded.hints,
         secret_files=loaded.secret_files,
         recheck_at=min(gone) + ABSENCE if gone else None,
+    )
+
+
+def hold_back(applied: Applied, held: HeldBack) -> Applied | None:
+    """Put the former version of a server in force. None where another one than `held.written` is wanted by now, or none."""
+    name = held.written.name
+    if name not in applied.specs or applied.specs[name] != held.written:
+        return None
+    return replace(
+        applied,
+        specs={**applied.specs, name: held.former},
+        held={**applied.held, name: held},
+        rejected=(*applied.rejected, held.problem()),
+    )
+
+
+def let_go(applied: Applied, name: str) -> Applied | None:
+    """Put the version that is written in force again. None where none is held back."""
+    held = applied.held.get(name)
+    if held is None:
+        return None
+    return replace(
+        applied,
+        specs={**applied.specs, name: held.written},
+        held={server: one for server, one in applied.held.items() if server != name},
+        rejected=tuple(problem for problem in applied.rejected if problem != held.problem()),
     )
 
 
@@ -167,7 +205,7 @@ class _Deciding:
         self, specs: Mapping[str, ServerSpec], handlers: Mapping[str, HandlerSpec], last: Applied | None
     ) -> tuple[Problem, ...]:
         """Everything that is not in force, each with the word whether something older runs in its place."""
-        before = last.specs if last is not None else {}
+        before = last.written if last is not None else {}
         older = last.handlers if last is not None else {}
         of_routes = {problem for load in self.loaded.loads for problem in load.handlers.faults_of_routes}
         failures = {load.failure for load in self.loaded.loads if load.failure is not None}

@@ -179,6 +179,22 @@ class Reloader:
             self._tell(report)
             return report
 
+    async def change(self, decide: Callable[[Applied], Applied | None], trigger: str, apply: Apply) -> ReloadReport | None:
+        """Put something else in force without reading anything: what `decide` makes of what is. None where it makes nothing.
+
+        It waits for a reload that is under way, and is asked after that: what was edited meanwhile is known to it.
+        """
+        async with self._lock:
+            applied = decide(self.applied)
+            if applied is None:
+                return None
+            changes = await apply(applied.specs.values())
+            self._applied = applied
+            report = self._report(trigger, changes, applied)
+            if self._on_report is not None:
+                self._on_report(report)
+            return report
+
     async def _read(self) -> Loaded | Problem:
         previous = self._applied.basis if self._applied is not None else None
         read = partial(self._load, previous=previous)
