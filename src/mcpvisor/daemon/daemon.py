@@ -42,6 +42,7 @@ from mcpvisor.daemon.reloading import DaemonReloading
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
+from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.error_groups import only_error
@@ -115,6 +116,7 @@ class Daemon:
             handlers=self._handlers,
             notifier=self._notifier,
             status_line=self._status_line,
+            shelf=Shelf.of(self._keeper.store, state.path) if not state.read_only else None,
         )
         self._stopping = anyio.Event()
         self._stage = ""

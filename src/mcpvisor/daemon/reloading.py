@@ -26,6 +26,7 @@ from mcpvisor.daemon.handlers.specs import HandlerSpec
 from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.systemd import Notifier
+from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.daemon.versions.trials import Good, Trials
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.events import VersionRolledBack
@@ -45,13 +46,16 @@ class DaemonReloading:
         handlers: HandlerEngine,
         notifier: Notifier,
         status_line: Callable[[], str],
+        shelf: Shelf | None = None,
     ) -> None:
+        """`shelf` keeps versions for the next run of the daemon; None where nothing can be kept."""
         self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
         self._notifier = notifier
         self._status_line = status_line
-        self._trials = Trials(supervisor, roll_back=self._roll_back, let_go=self._let_go)
+        self._shelf = shelf
+        self._trials = Trials(supervisor, roll_back=self._roll_back, let_go=self._let_go, on_good=self._keep_one)
         self.is_stopping = False
         """Set by the daemon at its end: nothing is applied any more."""
 
@@ -65,7 +69,8 @@ class DaemonReloading:
             {**one, "trial": self._trials.view(one["server"]), "rolled_back": one["server"] in held}
             for one in answer["changes"]
         ]
-        taken_back = [held[change.server].problem() for change in report.changes if change.server in held]
+        # All of them: what was edited may have been seen by the watcher before this reload, which then finds nothing new.
+        taken_back = [one.problem() for one in held.values()]
         more = _state(False, rejected_json(one for one in taken_back if one not in report.rejected))["rejected"]
         return ReloadAnswer(
             ok=answer["ok"] and not more,
@@ -86,6 +91,7 @@ class DaemonReloading:
         self._notifier.reloading()
         try:
             report = await self._reloader.reload(trigger, self.apply_servers, self._apply_handlers)
+            self._keep()
             self.show_invalid()
         finally:
             self._notifier.ready(self._status_line())
@@ -93,8 +99,11 @@ class DaemonReloading:
 
     async def start(self) -> None:
         """Put in force what was read at the start."""
-        await self.apply_servers(self._reloader.applied.specs.values())
+        formers = {name: Good(one.spec, one.at) for name, one in self._reloader.formers.items()}
+        changes = await self._supervisor.apply(self._reloader.applied.specs.values())
+        self._trials.applied(changes, {}, formers)
         self.show_invalid()
+        self._keep()
 
     async def apply_servers(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:
         """Make these the servers; what replaces a version that was ready is on trial."""
@@ -104,6 +113,16 @@ class DaemonReloading:
         return changes
 
     # Versions that do not become ready
+
+    def _keep(self) -> None:
+        """Keep what is good for the next run."""
+        if self._shelf is not None:
+            self._shelf.keep(self._reloader.applied, self._trials.good)
+
+    def _keep_one(self, name: str) -> None:
+        """The same of one server."""
+        if self._shelf is not None:
+            self._shelf.keep_server(self._reloader.applied, name, self._trials.good)
 
     async def watch_trials(self) -> None:
         """Take back what does not become ready, until cancelled."""
@@ -123,6 +142,7 @@ class DaemonReloading:
             return changes
 
         if await self._reloader.change(decide, "rollback", apply) is not None:
+            self._keep()
             self._supervisor.tell(
                 VersionRolledBack(
                     at=held.since, server=name, origin=held.written.origin, reason=held.why, former_at=held.former_at
@@ -142,6 +162,7 @@ class DaemonReloading:
             return changes
 
         await self._reloader.change(partial(_let_go_of, held), "order", apply)
+        self._keep()
 
     def _apply_handlers(self, specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
         changes = self._handlers.apply(specs, routing)

@@ -58,7 +58,7 @@ class VersionRolledBack(ServerEvent):
     """A version of a server's entry did not become ready, and the former one is in force again.
 
     `origin` is where the version is written that was taken back, `reason` why it was, for people; `former_at` is when the one
-    that is in force was last seen to be good, in wall-clock seconds since the epoch.
+    that is in force was first seen to be good, in wall-clock seconds since the epoch.
     """
 
     origin: str

@@ -14,6 +14,7 @@ from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
+from mcpvisor.daemon.config.written import Written
 from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
 from mcpvisor.daemon.handlers.specs import OPERATOR, HandlerSpec
 from mcpvisor.supervisor.spec import ServerSpec
@@ -39,6 +40,11 @@ class GoodFile:
     is_named: bool
     gone_since: float | None = None
     handlers: GoodHandlers = field(default_factory=GoodHandlers)
+    written: Mapping[str, Written] = field(default_factory=dict[str, Written])
+    """The same entries as they are written."""
+    sections: Written | None = None
+    ways: Written | None = None
+    """The last good settings, and the last good handlers and routes, as they are written; None where there were none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +163,18 @@ class _Deciding:
         before = self.last.get(load.file.path)
         old = before.specs if before is not None else {}
         if load.failure is not None:
-            return GoodFile(old, load.file.is_named, handlers=before.handlers if before is not None else GoodHandlers())
+            nothing = GoodFile({}, load.file.is_named)
+            return replace(before or nothing, is_named=load.file.is_named, gone_since=None)
         kept = {name: old[name] for name in load.rejected if name in old}
-        return GoodFile({**kept, **load.specs}, load.file.is_named, handlers=_good_handlers(load, before))
+        known = before.written if before is not None else {}
+        return GoodFile(
+            {**kept, **load.specs},
+            load.file.is_named,
+            handlers=_good_handlers(load, before),
+            written={**{name: known[name] for name in kept if name in known}, **load.written},
+            sections=load.sections or (before.sections if before is not None else None),
+            ways=load.ways or (before.ways if before is not None else None),
+        )
 
     def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
         """What stays of a file that is not there; None when it is given up."""

@@ -21,7 +21,7 @@ class HeldBack:
     former: ServerSpec
     """The version that is in force in its place."""
     former_at: float
-    """When that one was last seen to be good."""
+    """When that one was first seen to be good."""
     since: float
     why: str
     """Why the written one did not become ready, for people."""

@@ -30,6 +30,8 @@ class Problem:
     """The handler that this is about; empty where it is about something else."""
     keeps_running: bool = False
     """Whether the last good version of what was rejected goes on as if nothing had been edited."""
+    version_of: str = ""
+    """Of when that version is, for people, where it is from an earlier run of the daemon; else empty."""
     source: str = ""
     """Where the input came from when it was no file: `environment`, `credential`, `command line`."""
 
@@ -54,7 +56,8 @@ class Problem:
         if self.nearest:
             text += f'; did you mean "{self.nearest}"?'
         if self.keeps_running:
-            text += " (the last good version keeps running)"
+            version = f", that of {self.version_of}" if self.version_of else ""
+            text += f" (the last good version keeps running{version})"
         return text
 
     def __str__(self) -> str:

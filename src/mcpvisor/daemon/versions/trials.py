@@ -27,7 +27,7 @@ RollBack = Callable[[HeldBack, Callable[[], bool]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A version that its server was ready with, and when that was last seen, in wall-clock seconds."""
+    """A version that its server was ready with, and when that was first seen, in wall-clock seconds."""
 
     spec: ServerSpec
     at: float
@@ -114,7 +114,7 @@ class Trials:
             or change_between(good.spec, before.spec).change not in _SAME_SESSION
         ):
             return None
-        return Trial(candidate=spec, former=before.spec, former_at=time.time())
+        return Trial(candidate=spec, former=before.spec, former_at=good.at)
 
     def good(self, name: str) -> Good | None:
         """The version that a server was last ready with; None while it was not."""
@@ -144,9 +144,9 @@ class Trials:
             return
         sight = Sight.of(status)
         if spec is not None and sight.coming is State.READY:
-            is_news = self._good.get(name) is None or self._good[name].spec != spec
-            self._good[name] = Good(spec, time.time())
-            if is_news:
+            known = self._good.get(name)
+            if known is None or known.spec != spec:
+                self._good[name] = Good(spec, time.time())
                 self._on_good(name)
         trial = self._trials.get(name)
         if trial is not None:
