@@ -14,6 +14,8 @@ from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.daemon.versions.reading import read_past
 from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.daemon.versions.trials import Good
+from mcpvisor.supervisor.secret import reveal
+from mcpvisor.supervisor.spec import StdioLaunch
 
 pytestmark = pytest.mark.anyio
 
@@ -118,7 +120,8 @@ async def test_a_bad_entry_runs_as_it_was_with_the_secrets_of_now(desk: Desk) ->
     target = after.specs["x"].target
 
     assert {"x", "y", "new"} == set(after.specs)
-    assert "renewed" in repr(getattr(target, "args", ())[1].reveal())
+    assert isinstance(target, StdioLaunch)
+    assert "renewed" == reveal(target.args[1])
     assert [("x", True), ("worse", False)] == [(one.server, one.keeps_running) for one in after.rejected]
 
 

@@ -14,7 +14,7 @@ import pytest
 import trio.testing
 from tests.supervisor.memory_wire import MemoryServer
 
-from mcpvisor.daemon.config.load import Loaded, load
+from mcpvisor.daemon.config.load import Basis, Loaded, load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.reloading import DaemonReloading
@@ -45,9 +45,9 @@ def anyio_backend() -> Any:
 class OnTheSpot(Reloader):
     """Reads the files without a thread, for which virtual time would not wait."""
 
-    async def _read(self) -> Loaded | Problem:
+    async def _read(self, previous: Basis | None = None) -> Loaded | Problem:
         await anyio.lowlevel.checkpoint()
-        previous = self._applied.basis if self._applied is not None else None
+        previous = self._applied.basis if self._applied is not None else previous
         return load(self.paths, self._environ, uid=os.geteuid(), previous=previous)
 
 
