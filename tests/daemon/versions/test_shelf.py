@@ -142,3 +142,17 @@ def test_a_date_is_kept_by_nobody(desk: Desk) -> None:
     written = desk.edit(text("a"), ready=True).files[desk.file].written["x"]
 
     assert desk.seal.content(replace(written, data={"a": object()})) is None
+
+
+def test_one_that_is_held_back_after_another_reload_is_kept_too(desk: Desk) -> None:
+    """What was applied then, and what is read now, are two values that are the same."""
+    former = desk.edit(text("a"), ready=True).specs["x"]
+    tried = desk.edit(text("b"), ready=False).specs["x"]
+    again = desk.edit(text("b"), ready=False)
+    desk.applied = hold_back(again, HeldBack(written=tried, former=former, former_at=1.0, since=2.0, why="it hangs"))
+    assert desk.applied is not None
+    desk.shelf.keep(desk.applied, desk.good.get)
+    first = "held:x" in desk.store.versions()
+    desk.edit("# more\n" + text("b"), ready=False)
+
+    assert (True, True) == (first, "held:x" in desk.store.versions())

@@ -99,7 +99,9 @@ def decide(last: Applied | None, loaded: Loaded, now: float) -> Applied | None:
     deciding = _Deciding(last.files if last is not None else {}, loaded, now)
     files = deciding.files()
     written = deciding.merged(files)
-    held = {name: one for name, one in (last.held if last is not None else {}).items() if written.get(name) == one.written}
+    known = last.held if last is not None else {}
+    # With the very spec of the file in it: what is kept of an entry is known by it.
+    held = {name: replace(one, written=written[name]) for name, one in known.items() if written.get(name) == one.written}
     specs = {name: held[name].former if name in held else spec for name, spec in written.items()}
     handlers = deciding.handlers(files)
     gone = [good.gone_since for good in files.values() if good.gone_since is not None]
@@ -123,6 +125,7 @@ def hold_back(applied: Applied, held: HeldBack) -> Applied | None:
     name = held.written.name
     if name not in applied.specs or applied.specs[name] != held.written:
         return None
+    held = replace(held, written=applied.specs[name])
     return replace(
         applied,
         specs={**applied.specs, name: held.former},
