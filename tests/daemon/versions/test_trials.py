@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 EXITED = WireEnd(cause="process_exited", detail="the server exited with code 3", exit_code=3)
 NONE = WireEnd(cause="no_such_program", detail="there is no program bad")
 REFUSED = WireEnd(cause="connect_failed", detail="refused")
-TAIL = "start_timeout = 10\ndrain = 5\nstop = { stdin = 0, term = 0 }\n"
+TAIL = 'start_timeout = 10\ndrain = 5\nstop = { stdin = 0, term = 0 }\nrestart = { intensity = "off" }\n'
 PROGRAM = '[servers.x]\ncommand = "true"\nargs = ["{word}"]\n{more}' + TAIL
 WEB = '[servers.x]\nurl = "http://127.0.0.1:1/{word}"\n{more}' + TAIL
 

@@ -105,7 +105,9 @@ def _then(change: Mapping[str, Any]) -> str:
     if change["state"] is None:
         return "gone"
     reason = f": {clean_line(change['reason'])}" if change["reason"] else ""
-    return f"{'rolled back, ' if change['rolled_back'] else ''}now {change['state']}{reason}{_on_trial(change['trial'])}"
+    return (
+        f"{'rolled back, ' if change.get('rolled_back') else ''}now {change['state']}{reason}{_on_trial(change.get('trial'))}"
+    )
 
 
 def _on_trial(trial: Mapping[str, Any] | None) -> str:
