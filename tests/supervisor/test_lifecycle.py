@@ -430,8 +430,8 @@ def commands_of(commands: list[lc.Command], *kinds: type) -> list[lc.Command]:
     return [command for command in commands if isinstance(command, kinds)]
 
 
-def overlapping() -> ServerSpec:
-    return spec(overlap=True, restart=RestartPolicy(intensity=None))
+def overlapping(**changes: object) -> ServerSpec:
+    return spec(overlap=True, restart=RestartPolicy(intensity=None), **changes)
 
 
 class TestPlannedReplacement:
@@ -534,11 +534,45 @@ class TestPlannedReplacement:
         """Only what is wanted now comes up, and one at a time."""
         cycle = machine(overlapping())
         run_to_ready(cycle)
-        cycle.handle(lc.SpecChanged(overlapping(), restart=True), 10.0)
-        commands = cycle.handle(lc.SpecChanged(overlapping(), restart=True), 10.0)
+        cycle.handle(lc.SpecChanged(overlapping(max_message=5000), restart=True), 10.0)
+        commands = cycle.handle(lc.SpecChanged(overlapping(max_message=6000), restart=True), 10.0)
         later = cycle.handle(lc.Closed(2), 10.5)
 
         assert ([lc.Retire(2, 0.0)], [3]) == (commands_of(commands, lc.Retire, lc.Open), opens(later))
+
+    @pytest.mark.parametrize("begin", [http, overlapping])
+    def test_an_edit_that_is_taken_back_before_it_took_over_leaves_the_session_alone(
+        self, begin: Callable[..., ServerSpec]
+    ) -> None:
+        """What serves is what is wanted again: the other one goes, be it between two tries, and no third one comes."""
+        cycle = machine(begin())
+        run_to_ready(cycle)
+        cycle.handle(lc.SpecChanged(begin(max_message=5000), restart=True), 10.0)
+        cycle.handle(lc.Ended(2, "connect_failed", "refused"), 11.0)
+        between = (cycle.coming, cycle.coming_reason, cycle.state)
+        cycle.handle(lc.Closed(2), 11.0)
+        commands = cycle.handle(lc.SpecChanged(begin(queue=3), restart=True), 11.5)
+        late = cycle.handle(lc.TimePassed(), 1000.0)
+
+        assert (State.BACKOFF, "refused", State.DEGRADED) == between
+        assert ([], [], False) == (opens(commands), opens(late), cycle.is_replacing)
+        assert (State.READY, State.READY, "") == (cycle.state, cycle.coming, cycle.reason)
+
+    def test_what_has_taken_over_is_what_the_next_edit_is_compared_with(self) -> None:
+        """The former version is another one by then, and needs a session of its own."""
+        cycle = machine(http())
+        run_to_ready(cycle)
+        cycle.handle(lc.SpecChanged(http(max_message=5000), restart=True), 10.0)
+        for event in (lc.Launched(2), lc.Opened(2), lc.Negotiated(2), lc.Restored(2)):
+            cycle.handle(event, 11.0)
+        cycle.handle(lc.SpecChanged(http(max_message=6000), restart=True), 12.0)
+
+        assert ([], 4) == (
+            opens(cycle.handle(lc.SpecChanged(http(max_message=5000), restart=True), 13.0)),
+            cycle.generation + 1,
+        )
+        assert State.READY is cycle.coming
+        assert [4] == opens([*cycle.handle(lc.SpecChanged(http(), restart=True), 14.0), *cycle.handle(lc.Closed(3), 14.0)])
 
 
 class TestMemoryCeiling:

@@ -42,6 +42,7 @@ from mcpvisor.daemon.reloading import DaemonReloading
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
+from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.metrics.listener import MetricsServer
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.error_groups import only_error
@@ -115,6 +116,7 @@ class Daemon:
             handlers=self._handlers,
             notifier=self._notifier,
             status_line=self._status_line,
+            shelf=Shelf.of(self._keeper.store, state.path) if not state.read_only else None,
         )
         self._stopping = anyio.Event()
         self._stage = ""
@@ -169,9 +171,8 @@ class Daemon:
         self._handlers.apply(self._reloader.applied.handlers, self._reloader.applied.routing)
         await parts.enter_async_context(supervisor)
         gateway, addresses = await self._open_listeners(parts)
-        await supervisor.apply(self._reloader.applied.specs.values())
+        await self._reloading.start()
         watch(supervisor, self._reloader.applied.routing)
-        self._reloading.show_invalid()
         self._applied.set()
         self._tell_ready(addresses)
         # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
@@ -256,7 +257,7 @@ class Daemon:
             gone=self._reloader.note_gone,
             recheck_at=lambda: self._reloader.recheck_at,
         )
-        parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status]
+        parts: list[Callable[[], Coroutine[Any, Any, object]]] = [self._tell_status, self._reloading.watch_trials]
         if self._reloader.paths:
             parts.append(watcher.run)
         if self._handover.watchdog_seconds is not None:

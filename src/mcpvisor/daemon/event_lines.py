@@ -119,6 +119,11 @@ def _updated(event: ev.ServerUpdated) -> Line:
     return "info", told, {"change": event.change, "changed": event.fields}
 
 
+def _rolled_back(event: ev.VersionRolledBack) -> Line:
+    told = f"{event.server}: rolled back to the version of {iso_time(event.former_at)}: {event.origin}: {event.reason}"
+    return "error", told, {"origin": event.origin, "reason": event.reason, "former_at": event.former_at}
+
+
 def _log_level_asked(event: ev.LogLevelAsked) -> Line:
     fields = {"log_level": event.level}
     if event.why:
@@ -241,6 +246,7 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.ServerAdded: lambda e: ("info", f"{e.server}: under supervision ({e.transport})", {"required": e.required}),
     ev.ServerRemoved: lambda e: ("info", f"{e.server}: no longer under supervision", {}),
     ev.ServerUpdated: _updated,
+    ev.VersionRolledBack: _rolled_back,
     ev.ServerStateChanged: _state_changed,
     ev.ServerRestarted: lambda e: (
         "info",

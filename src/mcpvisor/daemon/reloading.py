@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from mcpvisor.daemon.config.applied import Applied, decide
+from mcpvisor.daemon.config.applied import Applied, decide, hold_back, let_go
+from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
@@ -23,9 +24,14 @@ from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.daemon.handlers.specs import HandlerSpec
 from mcpvisor.daemon.handlers.watching import watch
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.systemd import Notifier
+from mcpvisor.daemon.versions.shelf import Shelf
+from mcpvisor.daemon.versions.trials import Good, Trials
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
+from mcpvisor.supervisor.events import VersionRolledBack
 from mcpvisor.supervisor.invalid import InvalidEntry
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -40,24 +46,36 @@ class DaemonReloading:
         handlers: HandlerEngine,
         notifier: Notifier,
         status_line: Callable[[], str],
+        shelf: Shelf | None = None,
     ) -> None:
+        """`shelf` keeps versions for the next run of the daemon; None where nothing can be kept."""
         self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
         self._notifier = notifier
         self._status_line = status_line
+        self._shelf = shelf
+        self._trials = Trials(supervisor, roll_back=self._roll_back, let_go=self._let_go, on_good=self._keep_one)
         self.is_stopping = False
         """Set by the daemon at its end: nothing is applied any more."""
 
     async def reload(self, trigger: str, wait: bool, timeout: float) -> ReloadAnswer:
-        """Read and apply; with `wait`, then wait up to `timeout` seconds until every wanted server is ready."""
+        """Read and apply; with `wait`, then wait up to `timeout` seconds until every wanted server is ready, or rolled back."""
         report = await self.apply(trigger)
         ready = await self._all_ready(timeout) if wait else None
         answer = report.as_json()
+        held = {} if self.is_stopping else self._reloader.applied.held
+        changes = [
+            {**one, "trial": self._trials.view(one["server"]), "rolled_back": one["server"] in held}
+            for one in answer["changes"]
+        ]
+        # All of them: what was edited may have been seen by the watcher before this reload, which then finds nothing new.
+        taken_back = [one.problem() for one in held.values()]
+        more = _state(False, rejected_json(one for one in taken_back if one not in report.rejected))["rejected"]
         return ReloadAnswer(
-            ok=answer["ok"],
-            changes=answer["changes"],
-            rejected=answer["rejected"],
+            ok=answer["ok"] and not more,
+            changes=changes,
+            rejected=[*answer["rejected"], *more],
             hints=answer["hints"],
             needs_restart=answer["needs_restart"],
             ready=ready,
@@ -72,11 +90,79 @@ class DaemonReloading:
             return ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(told,), hints=(), needs_restart=())
         self._notifier.reloading()
         try:
-            report = await self._reloader.reload(trigger, self._supervisor.apply, self._apply_handlers)
+            report = await self._reloader.reload(trigger, self.apply_servers, self._apply_handlers)
+            self._keep()
             self.show_invalid()
         finally:
             self._notifier.ready(self._status_line())
         return report
+
+    async def start(self) -> None:
+        """Put in force what was read at the start."""
+        formers = {name: Good(one.spec, one.at) for name, one in self._reloader.formers.items()}
+        changes = await self._supervisor.apply(self._reloader.applied.specs.values())
+        self._trials.applied(changes, {}, formers)
+        self.show_invalid()
+        self._keep()
+
+    async def apply_servers(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+        """Make these the servers; what replaces a version that was ready is on trial."""
+        before = self._trials.before()
+        changes = await self._supervisor.apply(specs)
+        self._trials.applied(changes, before)
+        return changes
+
+    # Versions that do not become ready
+
+    def _keep(self) -> None:
+        """Keep what is good for the next run."""
+        if self._shelf is not None:
+            self._shelf.keep(self._reloader.applied, self._trials.good)
+
+    def _keep_one(self, name: str) -> None:
+        """The same of one server."""
+        if self._shelf is not None:
+            self._shelf.keep_server(self._reloader.applied, name, self._trials.good)
+
+    async def watch_trials(self) -> None:
+        """Take back what does not become ready, until cancelled."""
+        await self._trials.run()
+
+    async def _roll_back(self, held: HeldBack, still: Callable[[], bool]) -> None:
+        """Put the former version in force, unless something else is wanted by now."""
+        name = held.written.name
+
+        def decide(applied: Applied) -> Applied | None:
+            return hold_back(applied, held) if still() and not self.is_stopping else None
+
+        async def apply(specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+            before = self._trials.before()
+            changes = await self._supervisor.apply(specs, reason=f"rolled back to the version of {iso_time(held.former_at)}")
+            self._trials.applied(changes, before)
+            return changes
+
+        if await self._reloader.change(decide, "rollback", apply) is not None:
+            self._keep()
+            self._supervisor.tell(
+                VersionRolledBack(
+                    at=held.since, server=name, origin=held.written.origin, reason=held.why, former_at=held.former_at
+                )
+            )
+
+    async def _let_go(self, name: str) -> None:
+        """An operator restarts a server of which a version is held back: it is tried once more."""
+        held = self._reloader.applied.held.get(name)
+        if held is None:
+            return
+
+        async def apply(specs: Iterable[ServerSpec]) -> list[PlannedChange]:
+            before = self._trials.before()
+            changes = await self._supervisor.apply(specs, reason="what was rolled back is tried again")
+            self._trials.applied(changes, before, {name: Good(held.former, held.former_at)})
+            return changes
+
+        await self._reloader.change(partial(_let_go_of, held), "order", apply)
+        self._keep()
 
     def _apply_handlers(self, specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
         changes = self._handlers.apply(specs, routing)
@@ -124,6 +210,10 @@ class DaemonReloading:
                 await self._supervisor.wait_until(name, lambda status: status.is_settled)
             return True
         return False
+
+
+def _let_go_of(held: HeldBack, applied: Applied) -> Applied | None:
+    return let_go(applied, held.written.name) if applied.held.get(held.written.name) == held else None
 
 
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:

@@ -23,6 +23,7 @@ from mcpvisor.daemon.reloading import count_reload
 from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
 from mcpvisor.daemon.systemd import Handover, take_handover
 from mcpvisor.daemon.unix_socket import ListenFailed, SocketInUse
+from mcpvisor.daemon.versions.reading import read_past
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.process.delegation import take_subtree
 
@@ -36,7 +37,8 @@ async def run(paths: Sequence[Path]) -> int:
     """See `main`."""
     handover = take_handover()  # first of all, so that nothing else sees what is meant for us
     recorder = MetricsRecorder(CollectorRegistry(), version=__version__)
-    reloader = Reloader(paths, os.environ, on_report=partial(count_reload, recorder))
+    past = partial(read_past, paths=paths, environ=os.environ)
+    reloader = Reloader(paths, os.environ, on_report=partial(count_reload, recorder), past=past)
     return await _run(reloader, recorder, handover, None)
 
 

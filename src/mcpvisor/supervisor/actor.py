@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -42,6 +43,8 @@ from mcpvisor.supervisor.subscriptions.standing import Wish
 from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.http_memory import HttpMemory
+
+EDITED: Final = "its entry was changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +141,8 @@ class ServerActor:
 
     # Orders: each only edits what is wanted
 
-    def apply(self, spec: ServerSpec) -> PlannedChange:
-        """Take a new spec: keep, update in place, restart, start or stop."""
+    def apply(self, spec: ServerSpec, reason: str = EDITED) -> PlannedChange:
+        """Take a new spec: keep, update in place, restart, start or stop; `reason` is shown while it restarts."""
         change = change_between(self.spec, spec)
         if change.change is Change.KEEP:
             return change
@@ -151,9 +154,11 @@ class ServerActor:
         self._authorising.respecified(spec)
         self._generations.respecified(spec)
         self._asking.spec = spec
-        self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART))
+        self._handle(told.SpecChanged(spec, restart=change.change is Change.RESTART, reason=reason))
         if change.change is Change.UPDATE and is_told_otherwise:
             self._restorer.reread()  # other credentials may show other lists, and are tried by it at once
+        if change.change is Change.RESTART and self._generations.serving is not None and not self._lifecycle.is_replacing:
+            self._restorer.reread()  # it serves on; what was remembered of it went with the edit that was taken back
         self._want_resources()
         if enabled_changed:
             self._handle(self._goal.of_edit(spec))

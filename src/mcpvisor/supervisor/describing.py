@@ -70,6 +70,8 @@ def describe(
         too_large=too_large,
         recycled_at=_wall(recycled_at),
         replacing=cycle.is_replacing,
+        coming=cycle.coming,
+        coming_reason=cycle.coming_reason,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
         push_next=_wall(generation.push_next_at) if generation else None,

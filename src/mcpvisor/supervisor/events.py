@@ -54,6 +54,19 @@ class ServerUpdated(ServerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRolledBack(ServerEvent):
+    """A version of a server's entry did not become ready, and the former one is in force again.
+
+    `origin` is where the version is written that was taken back, `reason` why it was, for people; `former_at` is when the one
+    that is in force was first seen to be good, in wall-clock seconds since the epoch.
+    """
+
+    origin: str
+    reason: str
+    former_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStateChanged(ServerEvent):
     """A server moved to another state, or its reason changed within one.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor import sdk
@@ -122,6 +123,7 @@ class Generation:
                     starts = self._means.starts
                     await (starts.step_aside if self.spec.transport == "stdio" else starts.spread)(self._means.urgent)
                 place = await self._means.starts.enter(self._means.urgent)
+                await anyio.lowlevel.checkpoint_if_cancelled()  # what was retired before its turn opens nothing
                 self.opened_at = anyio.current_time()
                 self._post(told.Launched(self.number))
                 opening = replace(self._opening, only_sse=self._means.era.only_sse)

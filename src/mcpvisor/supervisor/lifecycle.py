@@ -41,11 +41,13 @@ from mcpvisor.supervisor.lifecycle_messages import (
 )
 from mcpvisor.supervisor.recycling import Recycling
 from mcpvisor.supervisor.replacing import Replacement
-from mcpvisor.supervisor.spec import ServerSpec
+from mcpvisor.supervisor.spec import Change, ServerSpec, change_between
 from mcpvisor.supervisor.start_time import start_budget, start_timed_out
 from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, State
 from mcpvisor.supervisor.status import BARRED
 from mcpvisor.supervisor.transports.wire import LINGERING
+
+_READING: Final = "lists are being read"
 
 SERVED_AFTER: Final = 5.0
 """Seconds of being ready after which an end is followed by an immediate restart, even if nobody had asked anything."""
@@ -65,10 +67,14 @@ class Lifecycle:
         self._held = Held()
         self._history = RestartHistory(jitter)
         self._due = False
+        self._due_reason = ""
+        """Why the next generation is due, while it waits for the end of the last one."""
         self._current: int | None = None
         self._lacking = ""
         """What does not work besides calls of the generation that serves."""
         self._replacement: Replacement | None = None
+        self._opened_with = spec
+        """The spec that the generation that serves, or is to serve, was opened with."""
         self._recycling = Recycling()
         self._deadline: float | None = None
         self._ready_since: float | None = None
@@ -122,6 +128,16 @@ class Lifecycle:
     def is_replacing(self) -> bool:
         """Whether another generation is to take over from the one that serves."""
         return self._replacement is not None
+
+    @property
+    def coming(self) -> State:
+        """How far the newest spec is: the state or, where another generation is to take over, the one that it would be in."""
+        return self._replacement.standing if self._replacement is not None else self.state
+
+    @property
+    def coming_reason(self) -> str:
+        """Why it is as far as that, for people."""
+        return self._replacement.detail if self._replacement is not None else self.reason
 
     @property
     def recycling(self) -> tuple[str, float | None]:
@@ -181,10 +197,17 @@ class Lifecycle:
         waits = self._current is None or (self._replacement is not None and self._replacement.generation is None)
         is_told_otherwise = waits and event.spec.enabled and self.spec.target != event.spec.target
         self.spec = event.spec
+        if event.restart and self._replacement is not None and self._serves_as_wanted():
+            self._history.forget()
+            return [*self._withdraw(), *self._beside_changed()]
         if event.restart or is_told_otherwise:  # other credentials may be what it was waiting for
             self._history.start_timeouts = 0
-            return self._restart("its entry was changed", "spec", now)
+            return self._restart(event.reason, "spec", now)
         return []
+
+    def _serves_as_wanted(self) -> bool:
+        """Whether the session that serves is one of the spec as it is now: an edit that never took over was taken back."""
+        return change_between(self._opened_with, self.spec).change in (Change.KEEP, Change.UPDATE)
 
     def _restart(self, reason: str, cause: str, now: float) -> list[Command]:
         if cause != "memory":
@@ -197,7 +220,7 @@ class Lifecycle:
         former = self._replacement
         withdrawn = self._withdraw()
         if self.state in ADMITTING and self._may_overlap(self._current):
-            self._replacement = Replacement(cause, reason)
+            self._replacement = Replacement(cause, reason, self.spec)
             if former is not None and former.cause == "spec" and cause == "order":
                 # It tries at once what was not in force yet, and that stays to be told until it is.
                 self._replacement = former.afresh()
@@ -232,7 +255,7 @@ class Lifecycle:
                 self._ready_since = now
                 self._history.start_timeouts = 0
                 self._deadline = now + self._start_budget()
-                return [Serve(event.generation), *self._move(State.RESTORING, "lists are being read")]
+                return [Serve(event.generation), *self._move(State.RESTORING, _READING)]
             case Restored(lacking=lacking) | Impaired(lacking=lacking):
                 self._deadline = self._stable_at() if isinstance(event, Restored) else self._deadline
                 return self._serve_as(lacking)
@@ -312,7 +335,7 @@ class Lifecycle:
         if self.wanted is not Wanted.RUNNING:
             return self._rest(now)
         if self._due or self.state is State.DRAINING:
-            return self._open_next(now, self._reopen_reason, self.reason)
+            return self._open_next(now, self._reopen_reason, self._due_reason if self._due else self.reason)
         return []
 
     # A generation beside the one that serves
@@ -331,14 +354,13 @@ class Lifecycle:
             beside.deadline = None
             return []
         opening = self._held.opening(cause, is_process=self._is_process)
-        beside.begun(self.generation)
+        beside.begun(self.generation, self.spec)
         return [opening, *self._beside_changed()]
 
     def _beside_changed(self) -> list[Command]:
         if self.state is State.RESTORING:
-            return self._move(
-                State.RESTORING, self._replacement.shown(serves=True) if self._replacement is not None else self.reason
-            )
+            beside = self._replacement
+            return self._move(State.RESTORING, beside.shown(serves=True) if beside is not None else _READING)
         return self._serve_as(self._lacking)
 
     def _of_replacement(self, beside: Replacement, event: Input, now: float) -> list[Command]:
@@ -357,6 +379,7 @@ class Lifecycle:
         former, self._current, beside, self._replacement = self._current, event.generation, self._replacement, None
         assert former is not None
         assert beside is not None
+        self._opened_with = beside.spec
         self._held.linger(former)
         self._ready_since = now
         self._history.start_timeouts = 0
@@ -373,6 +396,7 @@ class Lifecycle:
     def _promote(self, beside: Replacement, generation: int) -> list[Command]:
         """The one that served is gone: what was brought up beside it is the server now, as far as it has come."""
         self._current, self._deadline, self._ready_since = generation, beside.deadline, beside.negotiated_at
+        self._opened_with = beside.spec
         serve: list[Command] = [Serve(generation)] if beside.phase in ADMITTING else []
         restarted = self._held.restarted(generation, beside.cause)
         return [restarted, *serve, *self._move(beside.phase, beside.reason)]
@@ -427,7 +451,7 @@ class Lifecycle:
     def _open_next(self, now: float, cause: str, reason: str) -> list[Command]:
         """Open the next generation, once the last one is gone entirely: never two processes of one server."""
         if self._held.open:
-            self._due = True
+            self._due, self._due_reason = True, reason
             if self.state is State.DRAINING:
                 return self._move(State.DRAINING, reason)  # whoever waits learns that it comes back after all
             shown = self._own_next_attempt
@@ -438,7 +462,7 @@ class Lifecycle:
             return [Moved(self.state, self.state, self.reason)] if now < shown else []
         opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
-        self._current = self.generation
+        self._current, self._opened_with = self.generation, self.spec
         self._tried_at = now
         self._deadline = None
         is_restart = opening.generation > 1 and cause != "another_way"

@@ -27,10 +27,11 @@ class WantedSet:
 
 @dataclass(frozen=True, slots=True)
 class SpecChanged:
-    """A new spec; `restart` when the session that stands cannot serve it."""
+    """A new spec; `restart` when the session that stands cannot serve it, `reason` is shown while that is replaced."""
 
     spec: ServerSpec
     restart: bool
+    reason: str = "its entry was changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,29 @@ The one that serves stays in service until this one is ready; a try that fails c
 
 from __future__ import annotations
 
+from typing import Final
+
 from mcpvisor.supervisor.aftermath import SLOW_RETRY, Reaction, reaction_to, reason_of
 from mcpvisor.supervisor.backoff import RestartHistory
 from mcpvisor.supervisor.lifecycle_messages import Ended, Launched, Negotiated, Opened
-from mcpvisor.supervisor.spec import RestartPolicy
+from mcpvisor.supervisor.spec import RestartPolicy, ServerSpec
 from mcpvisor.supervisor.states import State
+
+_OUTCOMES: Final = {
+    Reaction.MEND: State.FAILED,
+    Reaction.GIVE_UP: State.FAILED,
+    Reaction.DONE: State.FAILED,
+    Reaction.CREDENTIALS: State.AUTH_REQUIRED,
+    Reaction.RETRY: State.BACKOFF,
+}
 
 
 class Replacement:
     """The generation that is to take over. Times are monotonic seconds."""
 
-    def __init__(self, cause: str, reason: str) -> None:
+    def __init__(self, cause: str, reason: str, spec: ServerSpec) -> None:
+        self.spec = spec
+        """What it was, or is to be, opened with."""
         self.cause = cause
         """Why it is wanted: of `ServerRestarted`'s closed set."""
         self.reason = reason
@@ -23,17 +35,22 @@ class Replacement:
         """Its number while it is on its way up; None between tries."""
         self.phase = State.STARTING
         """The state that the server would be in if nothing else served."""
+        self.outcome: State | None = None
+        """The state that the last try would have left the server in; None while one is under way, or before the first."""
         self.deadline: float | None = None
         """When its start times out or, between tries, when the next one is due."""
         self.trouble = ""
         """Why the last try did not come up; empty before one has failed."""
+        self.detail = ""
+        """The same in the words of what ended it."""
         self.negotiated_at: float | None = None
         self.is_due = False
         """Whether the next try waits for nothing but the end of what is left of a former one."""
 
-    def begun(self, generation: int) -> None:
-        """A try is under way."""
+    def begun(self, generation: int, spec: ServerSpec) -> None:
+        """A try is under way, with this spec."""
         self.generation, self.phase, self.deadline, self.negotiated_at = generation, State.STARTING, None, None
+        self.outcome, self.spec = None, spec
 
     def came_along(self, event: Launched | Opened | Negotiated, budget: float, now: float) -> None:
         """The generation has come a step further; `budget` is how long the next step may take."""
@@ -50,19 +67,25 @@ class Replacement:
         reaction = reaction_to(event, policy)
         if reaction is Reaction.ANOTHER_WAY:
             return False
+        self.outcome = _OUTCOMES[reaction]
         found = history.next_try(event, policy, now, served=False, counts=False)
         slow = reaction in (Reaction.MEND, Reaction.CREDENTIALS)
         given_up = reaction in (Reaction.GIVE_UP, Reaction.DONE)
         self.deadline = None if given_up else max(found.at, now + SLOW_RETRY if slow else now)
-        detail = reason_of(event, reaction, policy)
-        self.trouble = f"{self.reason}, but the next session did not come up ({detail})"
+        self.detail = reason_of(event, reaction, policy)
+        self.trouble = f"{self.reason}, but the next session did not come up ({self.detail})"
         return True
 
     def afresh(self) -> Replacement:
         """The same one, to be tried without waiting; it has been in trouble as before."""
-        again = Replacement(self.cause, self.reason)
+        again = Replacement(self.cause, self.reason, self.spec)
         again.trouble = self.trouble
         return again
+
+    @property
+    def standing(self) -> State:
+        """The state that the server would be in by now if nothing else served."""
+        return self.outcome or self.phase
 
     @property
     def next_try(self) -> float | None:

@@ -192,6 +192,8 @@ class ServerSpec:
     sharing: Sharing = Sharing.SHARED
     allow: tuple[str, ...] = ()
     """What the server may ask of clients beside elicitation; words of `ALLOWABLE`."""
+    rollback: bool = True
+    """Whether an edit that does not become ready is taken back: by whoever applies specs, since it has the former one."""
     origin: str = field(default="", compare=False)
     """Where the entry is written, as `file:line`; no part of the goal itself."""
     shown_name: str = field(default="", compare=False)

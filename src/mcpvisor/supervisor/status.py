@@ -102,6 +102,11 @@ class ServerStatus:
     replacing: bool = False
     """Whether another generation is being brought up to take over from the one that serves."""
 
+    coming: State | None = None
+    """How far its newest version is: the state or, while `replacing`, the one that what is to take over would be in."""
+    coming_reason: str = ""
+    """Why it is as far as that, for people."""
+
     @property
     def is_settled(self) -> bool:
         """Whether the server is as it is wanted, and nothing is under way that changes it."""

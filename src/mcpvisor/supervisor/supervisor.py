@@ -23,7 +23,7 @@ from typing import Final, Self
 import anyio
 import anyio.abc
 
-from mcpvisor.supervisor.actor import ServerActor, Shared
+from mcpvisor.supervisor.actor import EDITED, ServerActor, Shared
 from mcpvisor.supervisor.asking import decline
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.clocks import Jump, watch_clocks
@@ -201,8 +201,8 @@ class Supervisor:
         """What `apply` would do, without doing it."""
         return plan_changes({name: actor.spec for name, actor in self._actors.items()}, {spec.name: spec for spec in specs})
 
-    async def apply(self, specs: Iterable[ServerSpec]) -> list[PlannedChange]:
-        """Make these the servers; whatever is the same in both stays untouched.
+    async def apply(self, specs: Iterable[ServerSpec], *, reason: str = EDITED) -> list[PlannedChange]:
+        """Make these the servers; whatever is the same in both stays untouched. `reason` is shown where one restarts for it.
 
         Returns the whole plan, in name order, once it is what is wanted; waits for no server. A server whose name is still
         held by a removed one starts when that one is gone entirely.
@@ -215,7 +215,7 @@ class Supervisor:
             if spec is None:
                 self._remove(planned.server, "it was removed from the configuration")
             elif planned.server in self._actors:
-                self._actors[planned.server].apply(spec)
+                self._actors[planned.server].apply(spec, reason)
                 self._private[planned.server].apply(spec)
             else:
                 self._add(spec)

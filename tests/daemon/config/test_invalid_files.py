@@ -75,7 +75,7 @@ EXPECTED = {
     "json-root.json": ("1", "", "not a configuration; expected one object"),
     "json-syntax.json": ("4", "", "not valid JSON: Expecting ',' delimiter"),
     "later-auth.toml": ("3", "servers.a.auth.type", 'not supported in this version; expected one of "bearer", "api_key"'),
-    "later-key.toml": ("3", "servers.a.rollback", "not supported in this version"),
+    "later-key.toml": ("3", "servers.a.prefix", "not supported in this version"),
     "later-tools-key.toml": ("4", "servers.a.tools.rename", "not supported in this version"),
     "latin1.toml": ("1", "", "byte 5 is not UTF-8; expected UTF-8 text"),
     "long-name.toml": ("1", "servers.abcdefghijklmnopqrstuvwxyz0123456", "at most 32 characters"),

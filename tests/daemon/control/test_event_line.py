@@ -36,6 +36,7 @@ ELSEWHERE = {
     "protocol_version": "`explain` has it",
     "implementation": "`explain` has it",
     "asleep": "in the log",
+    "former_at": "`status` has it, and the log",
 }
 """What a line leaves to others, and where it is."""
 

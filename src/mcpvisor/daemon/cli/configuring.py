@@ -14,6 +14,7 @@ from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.config.places import config_paths
 from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.local_time import iso_time
 
 RELOAD_SECONDS: Final = 60.0
 _KEPT: Final = "keep"
@@ -104,7 +105,17 @@ def _then(change: Mapping[str, Any]) -> str:
     if change["state"] is None:
         return "gone"
     reason = f": {clean_line(change['reason'])}" if change["reason"] else ""
-    return f"now {change['state']}{reason}"
+    return (
+        f"{'rolled back, ' if change.get('rolled_back') else ''}now {change['state']}{reason}{_on_trial(change.get('trial'))}"
+    )
+
+
+def _on_trial(trial: Mapping[str, Any] | None) -> str:
+    """When a version would be taken back; nothing where none is on trial."""
+    if trial is None:
+        return ""
+    when = f"at {iso_time(trial['until'])}" if trial["until"] is not None else f"{trial['within']:g} s after its start"
+    return f"; unless it is ready, it will be rolled back {when}"
 
 
 def _tell_rejected(config: Mapping[str, Any]) -> bool:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.config.absences import ABSENCE
+from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
+from mcpvisor.daemon.config.written import Written
 from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
 from mcpvisor.daemon.handlers.specs import OPERATOR, HandlerSpec
 from mcpvisor.supervisor.spec import ServerSpec
@@ -37,6 +39,11 @@ class GoodFile:
     is_named: bool
     gone_since: float | None = None
     handlers: GoodHandlers = field(default_factory=GoodHandlers)
+    written: Mapping[str, Written] = field(default_factory=dict[str, Written])
+    """The same entries as they are written."""
+    sections: Written | None = None
+    ways: Written | None = None
+    """The last good settings, and the last good handlers and routes, as they are written; None where there were none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,8 @@ class Applied:
     """The goal of every server, for the supervisor."""
     handlers: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
     routing: Routing = field(default_factory=Routing)
+    held: Mapping[str, HeldBack] = field(default_factory=dict[str, HeldBack])
+    """By server the versions that did not become ready; `specs` has the former one of each."""
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
     hints: tuple[Problem, ...] = ()
@@ -58,6 +67,11 @@ class Applied:
     """What was in the files when they were last read, good or bad."""
     recheck_at: float | None = None
     """When an absence becomes a removal, on the clock that `now` was read from; None when nothing is pending."""
+
+    @property
+    def written(self) -> dict[str, ServerSpec]:
+        """The last good version of every server as it is written: what is held back is in force by its former one."""
+        return {name: self.held[name].written if name in self.held else spec for name, spec in self.specs.items()}
 
     @property
     def needs_restart(self) -> tuple[str, ...]:
@@ -80,10 +94,15 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
         kept = tuple(replace(problem, keeps_running=True, meanwhile=meanwhile.STRICT) for problem in loaded.problems)
+        kept += tuple(one.problem() for one in last.held.values())
         return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
     files = deciding.files()
-    specs = deciding.merged(files)
+    written = deciding.merged(files)
+    known = last.held if last is not None else {}
+    # With the very spec of the file in it: what is kept of an entry is known by it.
+    held = {name: replace(one, written=written[name]) for name, one in known.items() if written.get(name) == one.written}
+    specs = {name: held[name].former if name in held else spec for name, spec in written.items()}
     handlers = deciding.handlers(files)
     waiting = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
@@ -93,10 +112,38 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         specs=specs,
         handlers=handlers,
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
-        rejected=deciding.rejected(specs, handlers, last),
+        held=held,
+        rejected=(*deciding.rejected(written, handlers, last), *(one.problem() for one in held.values())),
         hints=loaded.hints,
         contents=loaded.contents,
         recheck_at=min(waiting) + ABSENCE if waiting else None,
+    )
+
+
+def hold_back(applied: Applied, held: HeldBack) -> Applied | None:
+    """Put the former version of a server in force. None where another one than `held.written` is wanted by now, or none."""
+    name = held.written.name
+    if name not in applied.specs or applied.specs[name] != held.written:
+        return None
+    held = replace(held, written=applied.specs[name])
+    return replace(
+        applied,
+        specs={**applied.specs, name: held.former},
+        held={**applied.held, name: held},
+        rejected=(*applied.rejected, held.problem()),
+    )
+
+
+def let_go(applied: Applied, name: str) -> Applied | None:
+    """Put the version that is written in force again. None where none is held back."""
+    held = applied.held.get(name)
+    if held is None:
+        return None
+    return replace(
+        applied,
+        specs={**applied.specs, name: held.written},
+        held={server: one for server, one in applied.held.items() if server != name},
+        rejected=tuple(problem for problem in applied.rejected if problem != held.problem()),
     )
 
 
@@ -120,9 +167,18 @@ class _Deciding:
         before = self.last.get(load.file.path)
         old = before.specs if before is not None else {}
         if load.failure is not None:
-            return GoodFile(old, load.file.is_named, handlers=before.handlers if before is not None else GoodHandlers())
+            nothing = GoodFile({}, load.file.is_named)
+            return replace(before or nothing, is_named=load.file.is_named, gone_since=None)
         kept = {name: old[name] for name in load.rejected if name in old}
-        return GoodFile({**kept, **load.specs}, load.file.is_named, handlers=_good_handlers(load, before))
+        known = before.written if before is not None else {}
+        return GoodFile(
+            {**kept, **load.specs},
+            load.file.is_named,
+            handlers=_good_handlers(load, before),
+            written={**{name: known[name] for name in kept if name in known}, **load.written},
+            sections=load.sections or (before.sections if before is not None else None),
+            ways=load.ways or (before.ways if before is not None else None),
+        )
 
     def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
         """What stays of a file that is not there; None when it is given up."""
@@ -179,7 +235,7 @@ class _Deciding:
         self, specs: Mapping[str, ServerSpec], handlers: Mapping[str, HandlerSpec], last: Applied | None
     ) -> tuple[Problem, ...]:
         """Everything that is not in force, each with the word whether something older runs in its place."""
-        before = last.specs if last is not None else {}
+        before = last.written if last is not None else {}
         older = last.handlers if last is not None else {}
         of_routes = {problem for load in self.loaded.loads for problem in load.handlers.faults_of_routes}
         failed = {load.file.path: load.file for load in self.loaded.loads if load.failure is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from mcpvisor.daemon.config.config_file import decode, read_bytes, read_document
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
 from mcpvisor.daemon.config.entry_scope import Item, home_expanded
 from mcpvisor.daemon.config.expansion import Sources
-from mcpvisor.daemon.config.file_handlers import FileHandlers, check_ways, keep_first, read_handlers
+from mcpvisor.daemon.config.file_handlers import TABLES, FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
 from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
 from mcpvisor.daemon.config.look import Digester, Fingerprint, contents_of
@@ -21,6 +21,7 @@ from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
 from mcpvisor.daemon.config.telling import told
+from mcpvisor.daemon.config.written import Written, written_entry, written_part
 from mcpvisor.daemon.handlers.specs import HandlerSpec, HandlerType
 from mcpvisor.supervisor.spec import ServerSpec
 
@@ -45,6 +46,22 @@ class FileLoad:
     """Names of entries that cannot be used, each with its first problem."""
     failure: Problem | None = None
     handlers: FileHandlers = field(default_factory=FileHandlers)
+    written: Mapping[str, Written] = field(default_factory=dict[str, Written])
+    """The good entries as they are written."""
+    sections: Written | None = None
+    """The settings of a main file as they are written, where all is right with those of all main files."""
+    ways: Written | None = None
+    """Handlers and routes as they are written, where all is right with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What an earlier run has kept, read again: for each file its entries and handlers; `basis` None where no main file was."""
+
+    basis: Basis | None
+    specs: Mapping[str, ServerSpec]
+    """Of those that can still be read; what a variable of theirs needs may be gone."""
+    handlers: Mapping[Path, FileHandlers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +117,27 @@ def load(
     return _Loading(environ, os.geteuid() if uid is None else uid).run(discover(paths), overrides or {}, previous)
 
 
+def recall(
+    entries: Iterable[Written],
+    sections: Iterable[Written],
+    ways: Iterable[Written],
+    environ: Mapping[str, str],
+    *,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    uid: int | None = None,
+) -> Recalled:
+    """Read what is kept of files again, with the secrets of now: entries, settings, and handlers with routes.
+
+    Never raises for what they hold.
+    """
+    loading = _Loading(environ, os.geteuid() if uid is None else uid)
+    return Recalled(
+        basis=loading.recall_basis(sections, overrides or {}),
+        specs={name: spec for one in entries for name, spec in loading.recall_entry(one).items()},
+        handlers={one.file: loading.recall_handlers(one) for one in ways},
+    )
+
+
 class _Loading:
     """One pass over the files."""
 
@@ -109,6 +147,8 @@ class _Loading:
         self._findings = Findings()
         self._digest = Digester(uid)
         self._secrets: dict[str, str] = {}
+        self._sound: frozenset[Path] = frozenset()
+        """The main files, where settings could be made of all of them and nothing was wrong."""
 
     def run(self, found: Discovery, overrides: Mapping[str, Mapping[str, Any]], previous: Basis | None) -> Loaded:
         self._findings.problems += found.problems
@@ -127,7 +167,18 @@ class _Loading:
                 loads.append(FileLoad(file=file, failure=document))
                 continue
             entries = self._entries(file, document, basis.defaults if basis is not None else {}, owners)
-            loads.append(replace(entries, handlers=handlers.get(file.path, FileHandlers())))
+            of_file = handlers.get(file.path, FileHandlers())
+            is_right = file.path in handlers and not of_file.rejected and not of_file.faults_of_routes
+            loads.append(
+                replace(
+                    entries,
+                    handlers=of_file,
+                    sections=written_part(document, (*SECTIONS, "defaults"), is_main=True)
+                    if file.path in self._sound
+                    else None,
+                    ways=written_part(document, TABLES, is_main=file.is_main) if is_right else None,
+                )
+            )
         return Loaded(
             basis=basis,
             loads=tuple(loads),
@@ -136,6 +187,22 @@ class _Loading:
             hints=told(self._findings.hints, [file.path for file in found.files], "hints"),
             contents=replace(contents, secrets=tuple(self._secrets.items())),
         )
+
+    def recall_basis(self, sections: Iterable[Written], overrides: Mapping[str, Mapping[str, Any]]) -> Basis | None:
+        """The settings of main files that were kept; None where none were."""
+        mains: dict[Path, Document | Problem] = {one.file: one.document() for one in sections}
+        return self._basis(mains, overrides, None) if mains else None
+
+    def recall_entry(self, kept: Written) -> Mapping[str, ServerSpec]:
+        """The server of an entry that was kept; none where it is not good any more."""
+        document = kept.document()
+        file = Found(kept.file, is_main=kept.is_main, is_named=False)
+        return read_servers(file, document, kept.items(), self._sources(document)).specs
+
+    def recall_handlers(self, kept: Written) -> FileHandlers:
+        """Handlers and routes that were kept."""
+        document = kept.document()
+        return read_handlers(document, self._sources(document))
 
     def _document(self, path: Path) -> Document | Problem:
         try:
@@ -161,7 +228,12 @@ class _Loading:
                 self._findings.problems.append(problem)
                 rejected[name] = problem
                 specs.pop(name, None)
-        return FileLoad(file=file, specs=specs, rejected=rejected, failure=entries.failure)
+        written = {
+            name: written_entry(document, entries.paths[name], defaults, is_main=file.is_main)
+            for name in specs
+            if name in entries.paths
+        }
+        return FileLoad(file=file, specs=specs, rejected=rejected, failure=entries.failure, written=written)
 
     def _handlers(self, files: Sequence[Found], documents: Mapping[Path, Document | Problem]) -> dict[Path, FileHandlers]:
         """The handlers and routes of each file of ours; what leads from one file to another is looked at when all are read."""
@@ -210,6 +282,8 @@ class _Loading:
         for document in documents:
             defaults = {**read_defaults(document, self._sources(document), wrong_defaults), **defaults}
         self._findings.problems += wrong_defaults.problems
+        if settings is not None and not wrong_defaults.problems:
+            self._sound = frozenset(mains)
         if previous is not None and wrong_defaults.problems:
             defaults = dict(previous.defaults)
         settings = settings or (previous.settings if previous is not None else None)

@@ -38,6 +38,8 @@ class Problem:
     """Whether the last good version of what was rejected goes on as if nothing had been edited."""
     meanwhile: str = ""
     """What runs in place of what was rejected, in words; only a daemon knows."""
+    version_of: str = ""
+    """Of when that version is, for people, where it is from an earlier run of the daemon; else empty."""
     source: str = ""
     """Where the input came from when it was no file: `environment`, `credential`, `command line`."""
 
@@ -57,6 +59,8 @@ class Problem:
     def error(self) -> str:
         """The problem in one line, without its place, and what runs meanwhile."""
         meanwhile = self.meanwhile or (LAST_GOOD if self.keeps_running else "")
+        if self.keeps_running and self.version_of:
+            meanwhile += f", as of {self.version_of}"
         return f"{self.fault} ({meanwhile})" if meanwhile else self.fault
 
     @property

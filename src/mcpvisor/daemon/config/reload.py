@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -16,6 +16,7 @@ import anyio.to_thread
 from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import Basis, Loaded, load
 from mcpvisor.daemon.config.look import Fingerprint
+from mcpvisor.daemon.config.past import Former, Past, decide_with_past
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.routing import Routing
@@ -23,6 +24,8 @@ from mcpvisor.daemon.handlers.specs import HandlerSpec
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 READ_WITHIN: Final = 30.0
 """Seconds that reading all files may take; a dead network file system must not hold the daemon."""
@@ -108,7 +111,9 @@ class Reloader:
         uid: int | None = None,
         on_report: Callable[[ReloadReport], None] | None = None,
         read_within: float = READ_WITHIN,
+        past: Callable[[Loaded], Past | None] = lambda _: None,
     ) -> None:
+        """`past` finds what an earlier run has kept, where that is needed beside what was loaded; it may read files."""
         self.paths = tuple(paths)
         self._applied: Applied | None = None
         self._environ = dict(environ)
@@ -116,6 +121,9 @@ class Reloader:
             load, self.paths, self._environ, overrides=overrides, uid=os.geteuid() if uid is None else uid
         )
         self._gone: dict[Path, float] = {}
+        self._past = past
+        self.formers: Mapping[str, Former] = {}
+        """By server the versions that were ready in an earlier run."""
         self._on_report = on_report
         self._read_within = read_within
         self._lock = anyio.Lock()
@@ -156,9 +164,14 @@ class Reloader:
             loaded = await self._read()
             if isinstance(loaded, Problem):
                 raise NoConfiguration([loaded])
-            applied = decide(None, loaded, anyio.current_time())
+            past = await self._within(partial(self._recalled, loaded))
+            if past is not None:
+                again = await self._read(past.basis)
+                loaded = loaded if isinstance(again, Problem) else again
+            applied = decide_with_past(past, loaded, anyio.current_time())
             if applied is None:
                 raise NoConfiguration(loaded.problems)
+            self.formers = past.ready if past is not None else {}
             self._applied = applied
             self._tell(self._report("start", [], applied))
             return applied
@@ -193,11 +206,41 @@ class Reloader:
             self._tell(report)
             return report
 
-    async def _read(self) -> Loaded | Problem:
-        previous = self._applied.basis if self._applied is not None else None
-        read = partial(self._load, previous=previous)
+    async def change(self, decide: Callable[[Applied], Applied | None], trigger: str, apply: Apply) -> ReloadReport | None:
+        """Put something else in force without reading anything: what `decide` makes of what is. None where it makes nothing.
+
+        It waits for a reload that is under way, and is asked after that: what was edited meanwhile is known to it.
+        """
+        async with self._lock:
+            applied = decide(self.applied)
+            if applied is None:
+                return None
+            changes = await apply(applied.specs.values())
+            self._applied = applied
+            report = self._report(trigger, changes, applied)
+            if self._on_report is not None:
+                self._on_report(report)
+            return report
+
+    def _recalled(self, loaded: Loaded) -> Past | None:
+        """What an earlier run has kept; whatever is wrong with it must not keep the daemon from its start."""
+        try:
+            return self._past(loaded)
+        except Exception:  # noqa: BLE001 - a fault of ours, or a file that no mcpvisor has written
+            _log.exception("what an earlier run has kept of the configuration cannot be used")
+            return None
+
+    async def _within(self, read: Callable[[], T]) -> T | None:
+        """What a function returns that reads files, None where that takes too long."""
         with anyio.move_on_after(self._read_within):
             return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._workers)
+        return None
+
+    async def _read(self, previous: Basis | None = None) -> Loaded | Problem:
+        previous = self._applied.basis if self._applied is not None else previous
+        loaded = await self._within(partial(self._load, previous=previous))
+        if loaded is not None:
+            return loaded
         message = f"reading the files took longer than {self._read_within:g} s"
         return Problem(file=self.paths[0] if self.paths else None, message=message, keeps_running=previous is not None)
 

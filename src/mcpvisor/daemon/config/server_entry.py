@@ -14,7 +14,7 @@ from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.config.transport_words import EXPECTED, WORDS, Kind, Meaning, meaning_of
 from mcpvisor.supervisor.spec import ALLOWABLE, Era, HttpTarget, HttpTransport, ServerSpec, StdioLaunch
 
-LATER: Final = ("rollback", "prefix")
+LATER: Final = ("prefix",)
 """Keys that are promised, and refused in so many words until they do something."""
 LATER_OF_TOOLS: Final = ("rename", "describe")
 
@@ -90,6 +90,7 @@ def read_entry(entry: TableReader, document: Document, path: KeyPath, *, shown_n
         replay_on_session_loss=entry.flag("replay_on_session_loss", default.replay_on_session_loss),
         subscriptions=read_subscriptions(entry),
         tools=read_tools(entry, LATER_OF_TOOLS),
+        rollback=entry.flag("rollback", default.rollback),
         sharing=entry.choice("sharing", default.sharing),
         allow=entry.known_words("allow", ALLOWABLE),
         origin=f"{document.file}:{place.line}" if place is not None else str(document.file),

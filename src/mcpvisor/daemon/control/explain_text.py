@@ -44,6 +44,7 @@ _PLAIN_FIELDS: Final = (
     "cause",
     "detail",
     "reason",
+    "origin",
     "pid",
     "exit_code",
     "signal",

@@ -32,7 +32,8 @@ class ReloadReport(TypedDict):
     """What came of a reload.
 
     `ok` is whether all that is written is in force now. `changes` has `server`, `change` and `fields` of every server that was
-    not simply kept, `handlers` the same of handlers (`handler`, `change`, `fields`), `routes_changed` is whether
+    not simply kept, and `trial` (`within` seconds and, once that is known, `until` when it has to be ready, else None) and
+    `rolled_back`; `handlers` the same of handlers (`handler`, `change`, `fields`), `routes_changed` is whether
     any route is another. `hints` have `where` and `hint`; `needs_restart` are settings that are only read when the daemon
     starts.
     `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it.

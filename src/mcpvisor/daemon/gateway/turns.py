@@ -20,7 +20,7 @@ LIGHT_SECONDS: Final = 0.05
 BUSY_SHARE: Final = 0.5
 """Of the loop's time what is to be spent at work, at most, while a client waits for its turn and a light one is there."""
 
-LONGEST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.005
 """Seconds after which the next request of whoever waits begins in any case."""
 
 

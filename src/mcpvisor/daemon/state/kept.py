@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,22 @@ class KeptEvent:
     def key(self) -> str:
         """What tells it apart."""
         return f"{self.handler}/{self.event['id']}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptVersion:
+    """A version of a part of the configuration, by a key that says which part.
+
+    `digest` is a keyed one of what is sealed; `good_at` is wall-clock seconds since the epoch; `ready` is whether its server
+    was ready with it; `why` is why it is not in force, where that is so.
+    """
+
+    digest: str
+    sealed: Callable[[], str] = field(compare=False, repr=False)
+    """The content under the seal; called by the thread that writes it."""
+    good_at: float
+    ready: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from mcpvisor.daemon.state.database import JOURNAL, Database, Loaded, load, reserve_of
 from mcpvisor.daemon.state.faults import FaultKind, StoreFault, fault_of
 from mcpvisor.daemon.state.filesystem import magic_of, why_unfit
-from mcpvisor.daemon.state.kept import Limits
+from mcpvisor.daemon.state.kept import KeptVersion, Limits
 from mcpvisor.daemon.state.schema import VERSION, Age, age_of, statements_from
-from mcpvisor.daemon.state.tables import TABLES
+from mcpvisor.daemon.state.tables import TABLES, VERSIONS
 
 _PAGE: Final = 4096
 _LOG_PAGES: Final = 1000
@@ -126,6 +126,25 @@ def load_read_only(path: Path) -> Loaded:
             if age_of(version, is_empty=False) is not Age.FOREIGN:
                 return load(connection)
     return Loaded()
+
+
+def read_versions(path: Path) -> dict[str, KeptVersion]:
+    """The versions of the configuration in a state file, read without changing it; none where it cannot be read."""
+    for how in ("mode=ro", "mode=ro&immutable=1"):
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)) as connection:
+            return _versions_in(connection)
+    return {}
+
+
+def _versions_in(connection: sqlite3.Connection) -> dict[str, KeptVersion]:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    held = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = ?", (VERSIONS.name,)).fetchone()[0]
+    found: dict[str, KeptVersion] = {}
+    if held and age_of(version, is_empty=False) is not Age.FOREIGN:
+        for row in connection.execute(VERSIONS.select):
+            with suppress(ValueError, TypeError, KeyError):  # a row that makes no sense is told of when the file is opened
+                found[row[0]] = VERSIONS.from_row(row)
+    return found
 
 
 def release_reserve(path: Path) -> None:

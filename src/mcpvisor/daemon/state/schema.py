@@ -49,6 +49,14 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE versions (
+            key TEXT PRIMARY KEY, digest TEXT NOT NULL, sealed TEXT NOT NULL, good_at REAL NOT NULL,
+            ready INTEGER NOT NULL DEFAULT 0, why TEXT NOT NULL DEFAULT ''
+        )
+        """,
+    ),
 )
 """The statements of each step, the first one included."""
 

@@ -12,9 +12,18 @@ from typing import Any, Final
 import anyio
 
 from mcpvisor.daemon.state.database import Loaded
-from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, KnownOrder, KnownServer, Limits, PastEvent, StoreHealth
+from mcpvisor.daemon.state.kept import (
+    KeptEvent,
+    KeptSession,
+    KeptVersion,
+    KnownOrder,
+    KnownServer,
+    Limits,
+    PastEvent,
+    StoreHealth,
+)
 from mcpvisor.daemon.state.pending import Pending
-from mcpvisor.daemon.state.tables import EVENTS, ORDERS, SERVERS, SESSIONS, TABLES, TOKENS, Table
+from mcpvisor.daemon.state.tables import EVENTS, ORDERS, SERVERS, SESSIONS, TABLES, TOKENS, VERSIONS, Table
 from mcpvisor.daemon.state.writer import Emptied, Ended, Failed, Opened, Report, Writer, Written
 from mcpvisor.supervisor.auth.token_source import server_of
 from mcpvisor.supervisor.store import KeptToken, Remembered, StandingOrder
@@ -163,6 +172,17 @@ class StateStore:
     async def until_written(self, number: int) -> bool:
         """Whether a change, and all before it, have reached the disk; returns at once while the store is down."""
         return await self._until_written(number)
+
+    # Versions of the configuration
+
+    def versions(self) -> dict[str, KeptVersion]:
+        """All that are kept, by their keys."""
+        return dict(self._values[VERSIONS])
+
+    def keep_version(self, key: str, version: KeptVersion | None) -> None:
+        """Replace a version; None drops it."""
+        if version is not None or key in self._values[VERSIONS] or not self._is_loaded:
+            self._put(VERSIONS, key, version, urgent=True)
 
     # The journal
 

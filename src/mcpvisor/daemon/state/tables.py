@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mcpvisor.daemon.state.checks import NotOurs, flag, json_object, moment, text
-from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, KnownOrder, KnownServer
+from mcpvisor.daemon.state.kept import KeptEvent, KeptSession, KeptVersion, KnownOrder, KnownServer
 from mcpvisor.supervisor.entries import is_kept_entry
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.lifecycle_messages import Wanted
@@ -187,6 +187,17 @@ def _event_from(row: Row) -> KeptEvent:
     return kept
 
 
+def _version_row(key: str, kept: KeptVersion) -> Row:
+    return (key, kept.digest, kept.sealed(), kept.good_at, int(kept.ready), kept.why)
+
+
+def _version_from(row: Row) -> KeptVersion:
+    key, digest, sealed, good_at, ready, why = row
+    text(key)
+    content = text(sealed)
+    return KeptVersion(digest=text(digest), sealed=lambda: content, good_at=moment(good_at), ready=flag(ready), why=text(why))
+
+
 SERVERS: Final = Table(
     "servers",
     ("name", "target", "era", "skip_probe", "only_sse", "offer", "seen_at"),
@@ -210,5 +221,8 @@ EVENTS: Final = Table(
     _event_from,
     durable=True,
 )
-TABLES: Final = (TOKENS, ORDERS, EVENTS, SESSIONS, SERVERS)
+VERSIONS: Final = Table(
+    "versions", ("key", "digest", "sealed", "good_at", "ready", "why"), _version_row, _version_from, durable=True
+)
+TABLES: Final = (TOKENS, ORDERS, VERSIONS, EVENTS, SESSIONS, SERVERS)
 """In the order in which they are written: what is missed most comes first, should there be no room for all."""

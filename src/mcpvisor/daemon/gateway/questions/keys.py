@@ -39,28 +39,43 @@ class Key:
     minted_at: int
 
 
-def read_or_mint(state_dir: Path, now: Callable[[], float] = time.time) -> list[Key]:
-    """The keys, the one that seals first.
+def read_keys(path: Path) -> list[Key]:
+    """The keys in a file, the one that seals first; none where there is no file of ours."""
+    try:
+        return _read(path)
+    except (OSError, ValueError):
+        return []
+
+
+def read_or_mint(
+    state_dir: Path,
+    now: Callable[[], float] = time.time,
+    *,
+    name: str = KEYS_FILE,
+    renew: float = RENEW_SECONDS,
+    lost: str = "questions that wait for an answer",
+) -> list[Key]:
+    """The keys, the one that seals first; `lost` is what is lost with them, for people.
 
     Never raises: where they cannot be read new ones are made, where they cannot be kept they last as long as the daemon, and
     either is logged. All that is lost with a key are the questions that wait for an answer.
     """
-    path = state_dir / KEYS_FILE
+    path = state_dir / name
     try:
         keys = _read(path)
     except FileNotFoundError:
         keys = []
     except (OSError, ValueError) as error:
-        _log.warning("%s: %s; new keys are made, and questions that wait for an answer are lost", path, _why(error))
+        _log.warning("%s: %s; new keys are made, and %s are lost", path, _why(error), lost)
         keys = []
     at = int(now())
-    if keys and abs(at - keys[0].minted_at) < RENEW_SECONDS:  # a clock that was wrong must not make one last for ever
+    if keys and abs(at - keys[0].minted_at) < renew:  # a clock that was wrong must not make one last for ever
         return keys
     keys = [Key(secrets.token_bytes(ID_BYTES), secrets.token_bytes(KEY_BYTES), at), *keys][:KEPT]
     try:
         _write(path, keys)
     except OSError as error:
-        _log.warning("%s: %s; questions that wait for an answer will be lost with the daemon", path, _why(error))
+        _log.warning("%s: %s; %s will be lost with the daemon", path, _why(error), lost)
     return keys
 
 

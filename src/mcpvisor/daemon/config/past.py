@@ -1,0 +1,76 @@
+"""Owns the decision what a start applies beside what is written: versions that an earlier run of the daemon has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mcpvisor.daemon.config.applied import Applied, GoodFile, decide, hold_back
+from mcpvisor.daemon.config.held_back import HeldBack
+from mcpvisor.daemon.config.load import Basis, Loaded
+from mcpvisor.daemon.config.problems import Problem
+from mcpvisor.daemon.local_time import iso_time
+from mcpvisor.supervisor.spec import ServerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A version that its server was ready with in an earlier run, and when that was first seen, in wall-clock seconds."""
+
+    spec: ServerSpec
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What an earlier run has kept of the files that are still part of the configuration. Times in wall-clock seconds."""
+
+    basis: Basis | None
+    """The last good settings; None where none are kept, or where they are no longer good."""
+    files: Mapping[Path, GoodFile]
+    ready: Mapping[str, Former] = field(default_factory=dict[str, Former])
+    held: Mapping[str, tuple[float, str]] = field(default_factory=dict[str, tuple[float, str]])
+    """Servers of which the very version that is written was held back: since when, and why."""
+    good_at: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By server, when its version was found to be good."""
+    file_at: Mapping[Path, float] = field(default_factory=dict[Path, float])
+    """By file, when the newest part of it was."""
+
+
+def decide_with_past(past: Past | None, loaded: Loaded, now: float) -> Applied | None:
+    """What to run at a start: what is written and, in the place of what cannot be used, what is kept. None: nothing."""
+    basis = loaded.basis or (past.basis if past is not None else None)
+    if past is None or basis is None:
+        return decide(None, loaded, now)
+    last = Applied(
+        basis=past.basis or basis,
+        running=basis.settings,
+        files=past.files,
+        specs={name: spec for file in past.files.values() for name, spec in file.specs.items()},
+        handlers={name: spec for file in past.files.values() for name, spec in file.handlers.handlers.items()},
+    )
+    applied = decide(last, loaded, now)
+    if applied is None:
+        return None
+    rejected = tuple(_dated(problem, past) for problem in applied.rejected)
+    applied = replace(applied, running=applied.basis.settings, rejected=rejected)
+    for name, (since, why) in past.held.items():
+        former = past.ready.get(name)
+        written = applied.specs.get(name)
+        if former is not None and written is not None:
+            held = HeldBack(written=written, former=former.spec, former_at=former.at, since=since, why=why)
+            applied = hold_back(applied, held) or applied
+    return applied
+
+
+def _dated(problem: Problem, past: Past) -> Problem:
+    """A problem with the age of what runs in the place of what is wrong."""
+    if not problem.keeps_running:
+        return problem
+    at = past.good_at.get(problem.server) if problem.server else None
+    if at is None and problem.file is not None:
+        at = past.file_at.get(problem.file)
+    if at is None:
+        at = max(past.file_at.values(), default=None)
+    return problem if at is None else replace(problem, version_of=f"{iso_time(at)}, which an earlier run has kept")
