@@ -21,11 +21,13 @@ from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import Routing
-from mcpvisor.daemon.handlers.specs import HandlerSpec
+from mcpvisor.daemon.handlers.specs import HandlerSpec, resolved_in_handler
 from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.invalid import InvalidEntry
+from mcpvisor.supervisor.known_secrets import KnownSecrets
+from mcpvisor.supervisor.spec import resolved_in
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -40,7 +42,9 @@ class DaemonReloading:
         handlers: HandlerEngine,
         notifier: Notifier,
         status_line: Callable[[], str],
+        known_secrets: KnownSecrets,
     ) -> None:
+        self._known_secrets = known_secrets
         self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
@@ -79,6 +83,7 @@ class DaemonReloading:
         return report
 
     def _apply_handlers(self, specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
+        learn_secrets(self._known_secrets, self._reloader.applied)
         changes = self._handlers.apply(specs, routing)
         watch(self._supervisor, routing)
         return changes
@@ -124,6 +129,16 @@ class DaemonReloading:
                 await self._supervisor.wait_until(name, lambda status: status.is_settled)
             return True
         return False
+
+
+def learn_secrets(known: KnownSecrets, applied: Applied) -> None:
+    """Let what is in force be masked wherever it is told, whoever tells it."""
+    known.learn(
+        [
+            *(value for spec in applied.specs.values() for value in resolved_in(spec)),
+            *(value for handler in applied.handlers.values() for value in resolved_in_handler(handler)),
+        ]
+    )
 
 
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:

@@ -14,8 +14,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mcpvisor.daemon.config.config_file import decode, read_bytes
 from mcpvisor.daemon.config.positions import Document, show_path
-from mcpvisor.daemon.config.problems import Problem, nearest
+from mcpvisor.daemon.config.problems import ConfigError, Problem, nearest
 from mcpvisor.daemon.config.settings import SECTIONS, Settings
 
 PREFIX: Final = "MCPVISOR_"
@@ -49,8 +50,11 @@ def environment_layer(environ: Mapping[str, str]) -> tuple[Layer, list[Problem]]
     return _named_layer("environment", {k: v for k, v in environ.items() if k.startswith(PREFIX)})
 
 
-def credentials_layer(folder: str) -> tuple[Layer, list[Problem]]:
-    """Files of `$CREDENTIALS_DIRECTORY` named as the variables are, in either case; an empty `folder` gives none."""
+def credentials_layer(folder: str, uid: int) -> tuple[Layer, list[Problem]]:
+    """Files of `$CREDENTIALS_DIRECTORY` named as the variables are, in either case; an empty `folder` gives none.
+
+    They are believed where only root or `uid` can change them.
+    """
     named: dict[str, str] = {}
     problems: list[Problem] = []
     if folder:
@@ -58,11 +62,10 @@ def credentials_layer(folder: str) -> tuple[Layer, list[Problem]]:
             if not file.name.upper().startswith(PREFIX) or "__" not in file.name:
                 continue
             try:
-                with file.open(encoding="utf-8") as stream:
-                    named[file.name.upper()] = stream.read(_MAX_CREDENTIAL).strip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-                problems.append(Problem(file=file, message=f"the credential cannot be read: {reason}"))
+                text = decode(read_bytes(file, uid, "a file with one setting", _MAX_CREDENTIAL), file)
+                named[file.name.upper()] = text.strip("\r\n")
+            except ConfigError as error:
+                problems.append(error.problem)
     layer, more = _named_layer("credential", named)
     return layer, [*problems, *more]
 

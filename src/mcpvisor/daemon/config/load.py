@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcpvisor.daemon.config.config_file import decode, read_bytes, read_document
+from mcpvisor.daemon.config.config_file import read_document
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
-from mcpvisor.daemon.config.entry_scope import Item, home_expanded
-from mcpvisor.daemon.config.expansion import Sources
+from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.file_handlers import FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
 from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
 from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
+from mcpvisor.daemon.config.secret_files import SecretFiles
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
 from mcpvisor.daemon.handlers.specs import HandlerSpec, HandlerType
 from mcpvisor.supervisor.spec import ServerSpec
@@ -100,7 +100,7 @@ class _Loading:
         self._environ = environ
         self._uid = uid
         self._findings = Findings()
-        self._secret_files: dict[Path, None] = {}
+        self._secrets = SecretFiles(environ, uid)
 
     def run(self, found: Discovery, overrides: Mapping[str, Mapping[str, Any]], previous: Basis | None) -> Loaded:
         self._findings.problems += found.problems
@@ -125,7 +125,7 @@ class _Loading:
             listed=tuple(found.listed),
             problems=tuple(self._findings.problems),
             hints=tuple(self._findings.hints),
-            secret_files=tuple(self._secret_files),
+            secret_files=tuple(self._secrets.seen),
         )
 
     def _document(self, path: Path) -> Document | Problem:
@@ -135,7 +135,7 @@ class _Loading:
             return error.problem
 
     def _entries(self, file: Found, document: Document, defaults: Mapping[str, Item], owners: dict[str, str]) -> FileLoad:
-        entries: FileEntries = read_servers(file, document, defaults, self._sources(document))
+        entries: FileEntries = read_servers(file, document, defaults, self._secrets.sources(document.file.parent))
         self._findings.problems += entries.findings.problems
         self._findings.hints += entries.findings.hints
         specs = dict(entries.specs)
@@ -164,7 +164,7 @@ class _Loading:
             if isinstance(document, Problem) or document.file.suffix != ".toml":
                 has_unread = has_unread or isinstance(document, Problem)
                 continue
-            of_file = read_handlers(document, self._sources(document))
+            of_file = read_handlers(document, self._secrets.sources(document.file.parent))
             keep_first(document, of_file, owners)
             found.append((document, of_file))
             for name in of_file.paths:
@@ -189,7 +189,7 @@ class _Loading:
         if is_gone or len(documents) < len(mains):
             return previous
         environment, problems = environment_layer(self._environ)
-        credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""))
+        credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""), self._uid)
         files = [self._file_layer(document) for document in documents]
         fallback = Layer("default", default_values(places(self._environ, self._uid)))
         layers = [Layer("command line", overrides), environment, credentials, *files, fallback]
@@ -198,7 +198,7 @@ class _Loading:
         defaults: dict[str, Item] = {}
         wrong_defaults = Findings()
         for document in documents:
-            defaults = {**read_defaults(document, self._sources(document), wrong_defaults), **defaults}
+            defaults = {**read_defaults(document, self._secrets.sources(document.file.parent), wrong_defaults), **defaults}
         self._findings.problems += wrong_defaults.problems
         if previous is not None and wrong_defaults.problems:
             defaults = dict(previous.defaults)
@@ -214,25 +214,3 @@ class _Loading:
             else:
                 self._findings.problems.append(document.problem((section,), "not a table", expected=f"[{section}]"))
         return Layer("file", values, document)
-
-    def _sources(self, document: Document) -> Sources:
-        folder = document.file.parent
-
-        def read_file(written: str) -> str:
-            return self._secret(folder / home_expanded(written, self._environ))
-
-        def read_credential(name: str) -> str:
-            where = self._environ.get("CREDENTIALS_DIRECTORY")
-            if not where:
-                raise LookupError(f"the credential {name} is not there: CREDENTIALS_DIRECTORY is not set")
-            return self._secret(Path(where) / name)
-
-        return Sources(self._environ, read_file, read_credential)
-
-    def _secret(self, path: Path) -> str:
-        """The text of a secret file without its last line end. Raises LookupError that names the file."""
-        self._secret_files[path] = None
-        try:
-            return decode(read_bytes(path, self._uid, "a file with one secret"), path).removesuffix("\n").removesuffix("\r")
-        except ConfigError as error:
-            raise LookupError(f"{path} {error.problem.message}") from error

@@ -59,7 +59,7 @@ class Document:
     """The values of one file and the places of their keys."""
 
     file: Path
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)
     places: Mapping[KeyPath, Position]
 
     def at(self, path: KeyPath) -> Position | None:

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 from mcpvisor.daemon.config.durations import DURATION_EXPECTED, SIZE_EXPECTED, seconds, size
 from mcpvisor.daemon.config.entry_scope import Item, Scope, home_expanded, items_of, kind_of
 from mcpvisor.daemon.config.problems import nearest
-from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret import MASK, Secret
+from mcpvisor.supervisor.secret_names import looks_secret
 from mcpvisor.supervisor.spec import Text
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class TableReader:
         result = self._scope.expanded(item)
         if result is None:
             return None
-        return Secret(result.text) if result.touched else result.text
+        return Secret(result.text, result.values) if result.touched else result.text
 
     def plain(self, key: str) -> str | None:
         """A text that is no secret whatever went into it, such as a path; None when absent."""
@@ -213,7 +214,8 @@ class TableReader:
             if word in known:
                 found.add(word)
             elif word is not None:
-                self._scope.problem(item, f"{_cut(word)}: not a word that is known here", expected=expected)
+                shown = "" if isinstance(text, Secret) else f"{_cut(word)}: "
+                self._scope.problem(item, f"{shown}not a word that is known here", expected=expected)
         return tuple(word for word in known if word in found)
 
     def table(self, key: str) -> TableReader | None:
@@ -238,6 +240,8 @@ class TableReader:
 
 
 def _cut(value: Any) -> str:
+    if isinstance(value, str) and looks_secret(value):
+        return f'"{MASK}"'  # a secret that was written at the wrong key
     shown = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
     shown = "".join(c if c.isprintable() else "?" for c in shown)
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."

@@ -1,0 +1,84 @@
+"""Owns what is known to be secret whoever tells it: the values that went into any entry, for all that leaves the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from mcpvisor.supervisor.secret import MASK
+from mcpvisor.supervisor.secret_forms import forms
+
+SHORTEST: Final = 8
+"""Characters of the shortest value that is masked everywhere; a shorter one would mask ordinary words."""
+
+ELLIPSIS: Final = "…"
+"""Stands where a text was cut."""
+
+MAX_KNOWN: Final = 4096
+"""Values that are remembered, the newest ones: one that was replaced may still be in somebody's mouth."""
+
+
+class KnownSecrets:
+    """Masks the secrets of all entries. From every thread; the cost of a text grows with its length, not with their number."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, None] = {}
+        self._by_head: dict[str, tuple[str, ...]] = {}
+        """Every form of every value, the longest first, by the characters that they begin with."""
+        self._lock = threading.Lock()
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Mask these, too. What is in force has to be among them each time, lest it count as old."""
+        fresh = dict.fromkeys(value for value in values if len(value) >= SHORTEST)
+        with self._lock:
+            known = {value: None for value in self._known if value not in fresh} | fresh
+            known = dict.fromkeys(list(known)[-max(MAX_KNOWN, len(fresh)) :])
+            if known.keys() != self._known.keys():
+                self._by_head = _arranged(known)
+            self._known = known
+
+    def text(self, text: str) -> str:
+        """The text with every known secret masked, also one that was cut with the text."""
+        heads = self._by_head
+        if not heads or len(text) < SHORTEST:
+            return text
+        found = [at for at in range(len(text) - SHORTEST + 1) if text[at : at + SHORTEST] in heads]
+        if not found:
+            return text
+        pieces: list[str] = []
+        done = 0
+        for at in found:
+            if at < done:
+                continue
+            length = max(_length(form, text, at) for form in heads[text[at : at + SHORTEST]])
+            if length:
+                pieces += [text[done:at], MASK]
+                done = at + length
+        return "".join([*pieces, text[done:]])
+
+    def value(self, value: Any) -> Any:
+        """A plain value with every known secret in its texts masked; keys stay, they are ours."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self.value(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(one) for one in value]
+        return value
+
+
+def _arranged(known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    by_head: dict[str, list[str]] = {}
+    for form in sorted({form for value in known for form in forms(value) if len(form) >= SHORTEST}, key=len, reverse=True):
+        by_head.setdefault(form[:SHORTEST], []).append(form)
+    return {head: tuple(found) for head, found in by_head.items()}
+
+
+def _length(form: str, text: str, at: int) -> int:
+    """How much of a form stands in a text there: all of it, or what was left of it where the text was cut; else 0."""
+    if text.startswith(form, at):
+        return len(form)
+    cut = text.find(ELLIPSIS, at, at + len(form))
+    rest = text[at : cut if cut >= 0 else None]
+    return len(rest) if (cut >= 0 or at + len(form) > len(text)) and form.startswith(rest) else 0
