@@ -71,7 +71,12 @@ KEPT_SECRET: Final = "kept"
 
 def environ() -> dict[str, str]:
     """Variables of the daemon that hold secrets."""
-    return {"ARGUMENT": f"{CANARY}-argument", "INHERITED_TOKEN": f"{CANARY}-inherited", "PART": f"{CANARY}-part/+="}
+    return {
+        "ARGUMENT": f"{CANARY}-argument",
+        "INHERITED_TOKEN": f"{CANARY}-inherited",
+        "PART": f"{CANARY}-part/+=",
+        "PRINTED": f"{CANARY}-printed",
+    }
 
 
 def entries(url: str, folder: Path) -> str:
@@ -118,7 +123,7 @@ def entries(url: str, folder: Path) -> str:
             web("keyed", auth={"type": "api_key", "header": "X-Mine", "key": f"{CANARY}-key"}),
             web("in_query", auth={"type": "api_key", "query": "k", "key": f"{CANARY}-query-key"}),
             web("client", auth={**client, "client_secret": f"{CANARY}-client"}),
-            web("printed", header_command=[*program, "headers", f"{CANARY}-printed"]),
+            web("printed", header_command=[*program, "headers", "${PRINTED}"]),
             web("unprinted", header_command=[*program, "exit", "--token", f"{CANARY}-unprinted"]),
             entry("pem", url="https://127.0.0.1:9/", tls={"client_cert": str(key), "client_key": str(key)}),
             puppet("sample", SERVERS / "lite.py"),
@@ -179,7 +184,7 @@ def handlers(url: str, folder: Path) -> str:
         "hook": {**hook, "url": f"{url}/broken?key={CANARY}-hook", "headers": {"x-key": f"{CANARY}-hook-header"}},
         "proxied": {
             **hook,
-            "url": f"http://localhost/{CANARY}-0123456789abcdef0123456789abcdef",
+            "url": f"http://localhost/sk-{CANARY}-path0123456789abcdef",
             "proxy": f"http://me:{CANARY}-proxy@127.0.0.1:9",
         },
         "python": {

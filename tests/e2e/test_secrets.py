@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pprint
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -66,9 +69,9 @@ def test_canaries(tmp_path: Path, web: str):
         look_around(daemon, shown)
         for words in VERBS:
             shown[" ".join(words)] = verb(daemon, environ, *words)
-        shown["check"] = verb(daemon, environ, "check", "--config", str(daemon.folder / "config"))
+        shown["check"] = verb(daemon, environ, "check", str(daemon.folder / "config"))
         wrong = {"MCPVISOR_GATEWAY__AUTH": f"{CANARY}-setting", "MCPVISOR_LOG__LEVLE": f"{CANARY}-misspelt"}
-        shown["check, wrong settings"] = verb(daemon, environ | wrong, "check", "--config", str(daemon.folder / "config"))
+        shown["check, wrong settings"] = verb(daemon, environ | wrong, "check", str(daemon.folder / "config"))
         shown["process"] = process(daemon, environ)
         rotate(daemon, kept)
         shown["logs, rotated"] = json.dumps(daemon.control.get("/v1/servers/everywhere/logs"))
@@ -85,7 +88,35 @@ def test_canaries(tmp_path: Path, web: str):
     assert shown["explain everywhere"].count("***") > 1
     assert shown["logs spelling"].count("***") >= 5 * 5, shown["logs spelling"]
     assert "/servers.d/broken.json:1" in shown["check"]
-    assert {"no_key", "no_word", "wrong_auth"} <= {one["server"] for one in json.loads(shown["reload"])["rejected"]}
+    assert {"no_key", "no_word", "wrong_auth"} <= set(re.findall('"server": "([a-z_]+)"', shown["reload"]))
+
+
+def test_specs_print_no_secret(tmp_path: Path):
+    """What the configuration becomes prints none of them, however it is printed: each is of the type of secrets."""
+    for folder in (tmp_path, tmp_path / "servers.d"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+    kept = tmp_path / canaries.KEPT_SECRET
+    given = tmp_path / "given"
+    main = tmp_path / "mcpvisor.toml"
+    servers = canaries.entries("http://127.0.0.1:1", tmp_path) + canaries.faulty()
+    main.write_text(
+        f'[defaults]\nenv = {{ D = "{CANARY}-default" }}\n{servers}{canaries.handlers("http://127.0.0.1:1", tmp_path)}'
+    )
+    for file in (kept, given):
+        file.write_text(f"{CANARY}-file")
+    for file in (kept, given, main):
+        file.chmod(0o600)
+
+    loaded = load([tmp_path], {**os.environ, **canaries.environ(), "CREDENTIALS_DIRECTORY": str(tmp_path)})
+
+    named = {name for one in loaded.loads for name in one.rejected}
+    assert {*FAILING, *SINGING, "sample"} == set(loaded.specs)
+    assert {"invalid", "misspelt", "env_list", "no_form"} <= named
+    assert {"program", "hook", "proxied", "python", "rules", "heard"} == set(loaded.handlers)
+    copied = [asdict(spec) for spec in (*loaded.specs.values(), *loaded.handlers.values())]
+    for shown in (repr(loaded), pprint.pformat(loaded), repr(copied), json.dumps(copied, default=str)):
+        assert "canary" not in shown, _around(shown)
 
 
 def look_around(daemon: Besieged, shown: dict[str, str]) -> None:

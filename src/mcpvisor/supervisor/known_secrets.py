@@ -43,6 +43,8 @@ class KnownSecrets:
         heads = self._by_head
         if not heads or len(text) < SHORTEST:
             return text
+        if len(heads) < len(text) and not any(head in text for head in heads):
+            return text  # the quicker of the two looks
         found = [at for at in range(len(text) - SHORTEST + 1) if text[at : at + SHORTEST] in heads]
         if not found:
             return text
@@ -58,11 +60,13 @@ class KnownSecrets:
         return "".join([*pieces, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """A plain value with every known secret in its texts masked; keys stay, they are ours."""
+        """A plain value, not deep, with every known secret in its texts and keys masked; the same one while none is known."""
+        if not self._by_head:
+            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {key: self.value(one) for key, one in value.items()}
+            return {self.text(key) if isinstance(key, str) else key: self.value(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(one) for one in value]
         return value

@@ -197,7 +197,7 @@ class Reporter:
                     at=time.time(),
                     server=self.server,
                     method=self._clean(method, EXCERPT),
-                    params=self.mask.value(params),
+                    params=self.mask.told(params),
                     to_caller=to_caller,
                     private=private,
                 )

@@ -11,6 +11,7 @@ import pytest
 from mcpvisor.daemon.config.applied import decide
 from mcpvisor.daemon.config.load import Loaded, load
 from mcpvisor.daemon.config.secret_files import MAX_BYTES
+from mcpvisor.daemon.config.watch import fingerprint
 from mcpvisor.supervisor.spec import Change, StdioLaunch, plan_changes
 
 Write = Callable[[Path, str | bytes], Path]
@@ -135,8 +136,11 @@ def test_a_change_is_of_those_who_use_it(
     write(etc / "secret", "before")
     change(etc, "old")
     before = read()
+    seen = fingerprint([etc], before.secret_files)
     change(etc, "new")
     after = read()
+
+    assert seen.secrets != fingerprint([etc], before.secret_files).secrets, "the watcher sees it"
 
     planned = {one.server: (one.change, one.fields) for one in plan_changes(before.specs, after.specs)}
     assert ((), "new") == (after.problems, key_in(after))

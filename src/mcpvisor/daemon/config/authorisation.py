@@ -159,11 +159,14 @@ def _private_key(table: TableReader) -> Secret | None:
         return None
     value = reveal(text)
     if "-----BEGIN" not in value:
+        # What came out of a variable may be a secret that is no key, and no path: it is neither told nor looked for.
+        is_path = not isinstance(text, Secret) or "/" in value
+        why = "is no key, and no file can be read by that name"
         try:
-            value = table.scope.sources.read_file(value)
+            value = table.scope.sources.read_file(value) if is_path else ""
         except LookupError as error:
-            # What came out of a variable may be a secret that is no key, and no path.
-            why = "is no key, and no file can be read by that name" if isinstance(text, Secret) else str(error.args[0])
+            value, why = "", why if isinstance(text, Secret) else str(error.args[0])
+        if not value:
             table.scope.problem(item, why, expected="a key in PEM form, or the path of its file")
             return None
     try:
