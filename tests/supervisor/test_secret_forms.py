@@ -78,6 +78,15 @@ def test_known_secrets():
     assert {"k": ["***", 1, None, {"x": "a ***"}]} == known.value({"k": ["long-enough", 1, None, {"x": "a long-enough"}]})
 
 
+@given(before=st.text("ab", max_size=12), behind=st.text("ab", max_size=12), value=st.text("ab", min_size=8, max_size=20))
+def test_known_secrets_are_found_wherever_they_stand(before: str, behind: str, value: str):
+    """At whatever place of a text a value begins, and however much around it is like it."""
+    known = KnownSecrets()
+    known.learn([value])
+
+    assert value not in known.text(f"{before}{value}{behind}")
+
+
 def test_known_secrets_are_bounded():
     """The newest values are remembered, and whatever is learnt again counts as new."""
     known = KnownSecrets()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcpvisor.supervisor.secret import MASK
@@ -19,13 +20,27 @@ MAX_KNOWN: Final = 4096
 """Values that are remembered, the newest ones: one that was replaced may still be in somebody's mouth."""
 
 
+_GRAM: Final = 4
+_STRIDE: Final = SHORTEST - _GRAM + 1
+"""Where one piece of so many characters is looked at in every so many places, none that begins a value can be missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arranged:
+    """Every form of every value, made ready to be found."""
+
+    by_head: Mapping[str, list[str]] = field(repr=False)
+    """The longest first, by the characters that they begin with."""
+    offsets: Mapping[str, set[int]] = field(repr=False)
+    """How far into one of those beginnings a piece of it may stand."""
+
+
 class KnownSecrets:
     """Masks the secrets of all entries. From every thread; the cost of a text grows with its length, not with their number."""
 
     def __init__(self) -> None:
         self._known: dict[str, None] = {}
-        self._by_head: dict[str, tuple[str, ...]] = {}
-        """Every form of every value, the longest first, by the characters that they begin with."""
+        self._arranged = _Arranged({}, {})
         self._lock = threading.Lock()
 
     def learn(self, values: Iterable[str]) -> None:
@@ -35,19 +50,18 @@ class KnownSecrets:
             known = {value: None for value in self._known if value not in fresh} | fresh
             known = dict.fromkeys(list(known)[-max(MAX_KNOWN, len(fresh)) :])
             if known.keys() != self._known.keys():
-                self._by_head = _arranged(known)
+                self._arranged = _arranged(known)
             self._known = known
 
     def text(self, text: str) -> str:
         """The text with every known secret masked, also one that was cut with the text."""
-        heads = self._by_head
-        if not heads or len(text) < SHORTEST:
+        known = self._arranged
+        looked = [at for at in range(0, len(text) - _GRAM + 1, _STRIDE) if text[at : at + _GRAM] in known.offsets]
+        if not looked:
             return text
-        if len(heads) < len(text) and not any(head in text for head in heads):
-            return text  # the quicker of the two looks
-        found = [at for at in range(len(text) - SHORTEST + 1) if text[at : at + SHORTEST] in heads]
-        if not found:
-            return text
+        heads = known.by_head
+        begins = sorted({at - before for at in looked for before in known.offsets[text[at : at + _GRAM]]})
+        found = [at for at in begins if at >= 0 and text[at : at + SHORTEST] in heads]
         pieces: list[str] = []
         done = 0
         for at in found:
@@ -61,7 +75,7 @@ class KnownSecrets:
 
     def value(self, value: Any) -> Any:
         """A plain value, not deep, with every known secret in its texts and keys masked; the same one while none is known."""
-        if not self._by_head:
+        if not self._arranged.by_head:
             return value
         if isinstance(value, str):
             return self.text(value)
@@ -72,11 +86,15 @@ class KnownSecrets:
         return value
 
 
-def _arranged(known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def _arranged(known: Iterable[str]) -> _Arranged:
     by_head: dict[str, list[str]] = {}
     for form in sorted({form for value in known for form in forms(value) if len(form) >= SHORTEST}, key=len, reverse=True):
         by_head.setdefault(form[:SHORTEST], []).append(form)
-    return {head: tuple(found) for head, found in by_head.items()}
+    offsets: dict[str, set[int]] = {}
+    for head in by_head:
+        for before in range(_STRIDE):
+            offsets.setdefault(head[before : before + _GRAM], set()).add(before)
+    return _Arranged(by_head, offsets)
 
 
 def _length(form: str, text: str, at: int) -> int:
