@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcpvisor.supervisor.secret import Secret, all_in
@@ -50,6 +50,7 @@ WAYS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@settings(deadline=None)
 @given(text=st.text(min_size=4))
 def test_nothing_prints_it(way: Callable[[Any], object], text: str):
     """No way of printing, by itself or within something else, shows it or a part of it."""

@@ -8,7 +8,7 @@ import time
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcpvisor.supervisor.known_secrets import MAX_KNOWN, KnownSecrets
@@ -19,6 +19,7 @@ SECRET = "p/7+ä-canary_51e2"
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\nzQ==\n-----END PRIVATE KEY-----\n"
 
 
+@settings(deadline=None)
 @given(secret=st.text(min_size=8), before=st.text(max_size=5), behind=st.text(max_size=5))
 def test_base64(secret: str, before: str, behind: str):
     """Whatever stands beside it in base64, what is left of it is two characters at each end at the most."""
@@ -78,6 +79,7 @@ def test_known_secrets():
     assert {"k": ["***", 1, None, {"x": "a ***"}]} == known.value({"k": ["long-enough", 1, None, {"x": "a long-enough"}]})
 
 
+@settings(deadline=None)
 @given(before=st.text("ab", max_size=12), behind=st.text("ab", max_size=12), value=st.text("ab", min_size=8, max_size=20))
 def test_known_secrets_are_found_wherever_they_stand(before: str, behind: str, value: str):
     """At whatever place of a text a value begins, and however much around it is like it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpvisor.daemon.config.argument_secrets import with_secrets
+from mcpvisor.daemon.config.argument_secrets import named_secret, with_secrets
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import Text
 
@@ -30,6 +30,24 @@ def test_words(words: list[Text], secrets: dict[int, list[str]]):
     told = {at: list(word.reveal_parts()) for at, word in enumerate(found) if isinstance(word, Secret)}
     assert secrets == told
     assert words == [word.reveal() if isinstance(word, Secret) else word for word in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sure"),
+    [
+        ("MODE", "production", []),
+        ("API_KEY", "abc", ["abc"]),
+        ("Authorization", "Bearer abc", ["Bearer abc", "abc"]),
+        ("URL", "postgres://me:abc@db/x", ["abc"]),
+        ("X", "ghp_abcdefghijklmnopqrst0123", ["ghp_abcdefghijklmnopqrst0123"]),
+        ("X", Secret("for abc", ["abc"]), ["abc"]),
+    ],
+)
+def test_values_with_a_name(name: str, text: Text, sure: list[str]):
+    """Every value is a secret; what is surely one, and masked in whatever anybody says, is told from ordinary words."""
+    secret = named_secret(name, text)
+
+    assert (secret, tuple(sure)) == (Secret.of(text), secret.reveal_parts())
 
 
 def test_a_secret_stays_what_it_is():

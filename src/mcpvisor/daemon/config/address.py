@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from mcpvisor.daemon.config.argument_secrets import named_secret
 from mcpvisor.daemon.config.authorisation import headers_of, read_auth
 from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
@@ -115,7 +116,7 @@ def read_headers(entry: TableReader, taken: frozenset[str], ours: frozenset[str]
             if text is not None and not _is_header_value(reveal(text)):
                 entry.scope.problem(item, "the value holds a line break or a character that no header can carry")
             elif text is not None:
-                pairs.append((name, Secret.of(text)))
+                pairs.append((name, named_secret(name, text)))
         seen.add(lower)
     return tuple(sorted(pairs, key=lambda pair: pair[0].lower()))
 

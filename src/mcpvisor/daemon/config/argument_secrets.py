@@ -1,4 +1,4 @@
-"""Owns which arguments of a command line are secrets although they are written out: those that say so, or look like it."""
+"""Owns which texts of an entry are secrets although they are written out: those that say so, or look like it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ def with_secrets(words: Sequence[Text]) -> list[Text]:
         found.append(Secret(str(word), parts) if parts else word)
         before = "" if isinstance(word, Secret) else word
     return found
+
+
+def named_secret(name: str, text: Text) -> Secret:
+    """The value of a variable or a header, with what is secret in it whoever tells it: an ordinary word is not."""
+    secret = Secret.of(text)
+    value = secret.reveal()
+    sure = [*secret.reveal_parts(), *passwords_in(value)]
+    if names_secret(name):
+        sure += [value, value.rpartition(" ")[2]]
+    elif looks_secret(value):
+        sure.append(value)
+    return Secret(value, dict.fromkeys(sure))
 
 
 def _parts(word: str, before: str) -> list[str]:

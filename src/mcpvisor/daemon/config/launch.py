@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from mcpvisor.daemon.config.argument_secrets import with_secrets
+from mcpvisor.daemon.config.argument_secrets import named_secret, with_secrets
 from mcpvisor.daemon.config.entry_scope import Item, home_expanded, kind_of
 from mcpvisor.daemon.config.policies import read_limits
 from mcpvisor.daemon.config.table_reader import TableReader
@@ -110,7 +110,7 @@ def read_environment(entry: TableReader) -> tuple[tuple[str, Text], ...]:
             text = entry.text_of(item)
             if text is not None:
                 # Whoever writes a password here without a variable is no less entitled to see it nowhere.
-                pairs.append((name, Secret.of(text)))
+                pairs.append((name, named_secret(name, text)))
     return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
 
