@@ -325,8 +325,9 @@ def unread(request, tmp_path):
     if request.param == "pipe":
         reading, writing = os.pipe()
         yield JsonWriter(writing)
-        os.close(reading)  # ends the write that the sink's thread may still be in
-        os.close(writing)
+        # Ends the write that the sink's thread may still be in. The other end stays open: whoever got its number next would
+        # get that thread's last records as well.
+        os.close(reading)
         return
     journald = Journald(str(tmp_path / "journal"))
     yield JournalWriter(journald.path)

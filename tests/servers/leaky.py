@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
 """A server that shows its secret wherever it can; standard library only, stdio or Streamable HTTP.
 
-Usage: leaky.py WAY [SECRET]   The secret is SECRET or what stands in $SECRET. WAY is `everywhere`, as long as it lives;
-`initialize`, in the refusal of the handshake; `exit`, in its last words; or `http`, which prints its URL and puts whatever
-headers it gets into its answer: 401 for /unauthorized, 500 for /broken, a redirect for /elsewhere, else a refusal.
+Usage: leaky.py WAY [SECRET]   The secret is SECRET, what stands in $SECRET, or with @PATH in that file. WAY is `everywhere`, as
+long as it lives; `initialize`, in the refusal of the handshake; `exit`, in its last words; `headers`, as a program that prints
+headers; `environ`, its whole environment on stderr in several writings; or `http`, which prints its URL and puts what it gets
+into its answer: 401 for /unauthorized, 500 for /broken, a redirect for /elsewhere, else a refusal.
 """
 
+import base64
 import json
 import os
 import sys
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WAY = sys.argv[1]
 SECRET = sys.argv[2] if len(sys.argv) > 2 else os.environ.get("SECRET", "")
+if SECRET.startswith("@"):
+    with open(SECRET[1:]) as file:
+        SECRET = file.read().strip()
 
 
 def out(text):
@@ -39,6 +45,16 @@ def answer(message):
 def stdio():
     sys.stderr.write(f"starting with {SECRET}\nAuthorization: Bearer {SECRET}\n")
     sys.stderr.flush()
+    if WAY == "environ":
+        for value in [value for value in os.environ.values() if "canary" in value]:
+            coded = base64.b64encode(f"user:{value}".encode()).decode()
+            sys.stderr.write(f"{value}\n{coded}\n{urllib.parse.quote(value, safe='')}\n{json.dumps(value)}\n")
+            for piece in value:
+                os.write(2, piece.encode())
+            os.write(2, b"\n")
+    if WAY == "headers":
+        out(f"X-Printed: {SECRET}")
+        sys.exit(0)
     if WAY == "exit":
         sys.exit(f"cannot use {SECRET}")
     out(f"banner {SECRET}")
@@ -61,8 +77,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        told = " ".join([self.path, *self.headers.values()])
+        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode("utf-8", "replace")
+        told = " ".join([self.path, *self.headers.values(), body if "json" not in self.headers.get("content-type", "") else ""])
         status = {"/unauthorized": 401, "/broken": 500, "/elsewhere": 307}.get(self.path.partition("?")[0], 400)
         self.send_response(status)
         if status == 401:

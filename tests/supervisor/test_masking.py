@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.masking import MAX_CUTS, MAX_DEPTH, Mask
 
 MASK = Mask(["s3cr3t-one", "s3cr3t-one-and-more", "tiny"])
@@ -66,6 +67,22 @@ def test_the_cost_grows_with_the_length_only(piece: str):
 def test_the_cuts_near_the_end_are_looked_at():
     """Reasons that were cut are put together; the begin of a secret before each of the last cuts is masked."""
     assert "x ***… " * MAX_CUTS + "***" == MASK.text("x s3cr3t-o… " * MAX_CUTS + "s3cr3t-o")
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, 250, 900, 5000, 100_000])
+def test_no_value_is_too_deep_for_the_secrets_of_others(levels: int):
+    """The secrets of all servers are masked in whatever can be masked at all."""
+    known = KnownSecrets()
+    known.learn(["s3cr3t-of-another"])
+    value: Any = "s3cr3t-of-another"
+    for _ in range(levels):
+        value = [value]
+    masked: Any = Mask([], known).told({"deep": value, "s3cr3t-of-another": 1})
+
+    inner = masked["deep"]
+    while isinstance(inner, list) and inner:
+        inner = inner[0]
+    assert (1, True) == (masked["***"], inner in ("***", []))
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH, 250, 5000, 100_000])

@@ -48,6 +48,7 @@ from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import UnknownServer
 from mcpvisor.supervisor.events import OrphansSwept, ServerEvent
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.process.delegation import Subtree
 from mcpvisor.supervisor.process.sweep import kill_marked
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -78,6 +79,7 @@ class Daemon:
         handover: Handover,
         recorder: MetricsRecorder,
         subtree: Subtree,
+        known_secrets: KnownSecrets,
     ) -> None:
         self._reloader = reloader
         self._state = state
@@ -101,13 +103,20 @@ class Daemon:
             parallel_starts=self._settings.daemon.parallel_starts,
             subtree=subtree,
             store=self._keeper.store,
+            known_secrets=known_secrets,
         )
         self._subtree = subtree
         self._handlers = HandlerEngine(
             self._supervisor.bus,
             Ledger(self._keeper.store),
             recorder,
-            Surroundings(instance=state.instance, environ=os.environ, emit=self._shown, subtree=subtree),
+            Surroundings(
+                instance=state.instance,
+                environ=os.environ,
+                emit=self._shown,
+                subtree=subtree,
+                known_secrets=known_secrets,
+            ),
         )
         observer.on_progress = self._handlers.call_progressed
         self._reloading = DaemonReloading(
@@ -117,6 +126,7 @@ class Daemon:
             notifier=self._notifier,
             status_line=self._status_line,
             shelf=Shelf.of(self._keeper.store, state.path) if not state.read_only else None,
+            known_secrets=known_secrets,
         )
         self._stopping = anyio.Event()
         self._stage = ""
@@ -145,6 +155,7 @@ class Daemon:
     async def serve(self, on_ready: OnReady | None = None) -> None:
         """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
         _raise_file_limit()
+        _leave_no_core()
         supervisor = self._supervisor
         supervisor.bus.attach(self._recorder)
         supervisor.bus.attach(EventLines(self._log.emit, self._log.is_shown))
@@ -345,6 +356,12 @@ async def _serving_metrics(recorder: MetricsRecorder, listen: Sequence[str]) -> 
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(server.stop)
+
+
+def _leave_no_core() -> None:
+    """A core dump of ours would hold every secret; `ulimit -c` of a debugging session can be raised again."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _raise_file_limit() -> None:

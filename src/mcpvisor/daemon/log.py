@@ -16,6 +16,7 @@ from mcpvisor.daemon.log_repeats import RepeatLimit
 from mcpvisor.daemon.log_sink import LogRecord, LogSink, Writer
 from mcpvisor.daemon.log_writers import ConsoleWriter, JournalWriter, JsonWriter
 from mcpvisor.daemon.redaction import redact
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 
 _Fields = MutableMapping[str, Any]
 LogFormat = Literal["auto", "journal", "console", "json"]
@@ -33,7 +34,15 @@ class Log:
     `on_drop(sink, number)` is told.
     """
 
-    def __init__(self, writer: Writer, *, level: str = "info", on_drop: Callable[[str, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        level: str = "info",
+        on_drop: Callable[[str, int], None] | None = None,
+        known_secrets: KnownSecrets | None = None,
+    ) -> None:
+        self._known_secrets = known_secrets or KnownSecrets()
         self._threshold = _number_of(level)
         self._repeats = RepeatLimit()
         self._sink = LogSink(writer, on_drop=on_drop, idle=lambda: self._repeats.expired(time.time()))
@@ -77,8 +86,9 @@ class Log:
         logging.captureWarnings(capture=True)
 
     def emit(self, level: str, message: str, fields: Mapping[str, Any], at: float | None = None) -> None:
-        """Queue a record whose texts are cleaned already."""
-        record = LogRecord(time.time() if at is None else at, level, message, fields)
+        """Queue a record whose texts are cleaned already; whatever is known to be secret is masked here, whoever wrote it."""
+        known = self._known_secrets
+        record = LogRecord(time.time() if at is None else at, level, known.text(message), known.value(fields))
         for admitted in self._repeats.admit(record):
             self._sink.put(admitted)
 
@@ -126,13 +136,14 @@ def open_log(
     log_format: LogFormat = "auto",
     on_drop: Callable[[str, int], None] | None = None,
     environ: Mapping[str, str] = os.environ,
+    known_secrets: KnownSecrets | None = None,
 ) -> Log:
     """The daemon's log on stderr or the journal, installed.
 
     `auto`: the journal when stderr is connected to it, else lines for a person when stderr is a terminal, else JSON lines.
-    Raises ValueError for an unknown level or format.
+    `known_secrets` are masked in every record. Raises ValueError for an unknown level or format.
     """
-    log = Log(choose_writer(log_format, environ), level=level, on_drop=on_drop)
+    log = Log(choose_writer(log_format, environ), level=level, on_drop=on_drop, known_secrets=known_secrets)
     log.install()
     return log
 

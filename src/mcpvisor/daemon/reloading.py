@@ -22,7 +22,7 @@ from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import Routing
-from mcpvisor.daemon.handlers.specs import HandlerSpec
+from mcpvisor.daemon.handlers.specs import HandlerSpec, resolved_in_handler
 from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.systemd import Notifier
@@ -31,7 +31,8 @@ from mcpvisor.daemon.versions.trials import Good, Trials
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.events import VersionRolledBack
 from mcpvisor.supervisor.invalid import InvalidEntry
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec
+from mcpvisor.supervisor.known_secrets import KnownSecrets
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, resolved_in
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -46,9 +47,11 @@ class DaemonReloading:
         handlers: HandlerEngine,
         notifier: Notifier,
         status_line: Callable[[], str],
+        known_secrets: KnownSecrets,
         shelf: Shelf | None = None,
     ) -> None:
         """`shelf` keeps versions for the next run of the daemon; None where nothing can be kept."""
+        self._known_secrets = known_secrets
         self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
@@ -165,6 +168,7 @@ class DaemonReloading:
         self._keep()
 
     def _apply_handlers(self, specs: Mapping[str, HandlerSpec], routing: Routing) -> tuple[HandlerChange, ...]:
+        learn_secrets(self._known_secrets, self._reloader.applied)
         changes = self._handlers.apply(specs, routing)
         watch(self._supervisor, routing)
         return changes
@@ -214,6 +218,16 @@ class DaemonReloading:
 
 def _let_go_of(held: HeldBack, applied: Applied) -> Applied | None:
     return let_go(applied, held.written.name) if applied.held.get(held.written.name) == held else None
+
+
+def learn_secrets(known: KnownSecrets, applied: Applied) -> None:
+    """Let what is in force be masked wherever it is told, whoever tells it."""
+    known.learn(
+        [
+            *(value for spec in applied.specs.values() for value in resolved_in(spec)),
+            *(value for handler in applied.handlers.values() for value in resolved_in_handler(handler)),
+        ]
+    )
 
 
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:

@@ -19,12 +19,13 @@ from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
-from mcpvisor.daemon.reloading import count_reload
+from mcpvisor.daemon.reloading import count_reload, learn_secrets
 from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
 from mcpvisor.daemon.systemd import Handover, take_handover
 from mcpvisor.daemon.unix_socket import ListenFailed, SocketInUse
 from mcpvisor.daemon.versions.reading import read_past
 from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.process.delegation import take_subtree
 
 
@@ -57,10 +58,15 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
             _complain(str(problem))
         return Exit.CONFIG
     settings = applied.running
-    log = open_log(level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped)
+    known_secrets = KnownSecrets()
+    learn_secrets(known_secrets, applied)
+    log = open_log(
+        level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped, known_secrets=known_secrets
+    )
     try:
         with taken(settings.daemon.state_dir) as state:
-            await Daemon(reloader, state, log, handover, recorder, take_subtree()).serve(on_ready)
+            daemon = Daemon(reloader, state, log, handover, recorder, take_subtree(), known_secrets)
+            await daemon.serve(on_ready)
     except (SecondInstance, SocketInUse) as error:
         _complain(str(error))
         return Exit.TEMPORARY

@@ -54,7 +54,7 @@ def taken(path: Path) -> Generator[StateDir]:
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        distrusted = distrust(path, path.stat(), os.geteuid())
+        distrusted = distrust(path, os.geteuid())
         if distrusted:
             raise StateDirUnusable(f"daemon.state_dir: {distrusted}")
         descriptor, read_only = _opened(path)

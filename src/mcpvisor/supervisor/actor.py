@@ -22,6 +22,7 @@ from mcpvisor.supervisor.describing import describe
 from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.generations import Generations, Standing
 from mcpvisor.supervisor.goal import BY_CONFIG, BY_POLICY, Goal
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.log_level import WantedLevel
 from mcpvisor.supervisor.observer import CallObserver
@@ -58,6 +59,8 @@ class Shared:
     instance: str
     subtree: Subtree
     store: Store
+    known_secrets: KnownSecrets
+    """Those of all servers, to be masked in what any of them says."""
     on_question: QuestionSink
     """Answers the questions of servers that belong to no call with an answerer of its own."""
 
@@ -66,7 +69,7 @@ class ServerActor:
     """One server under supervision; `run` is its one task."""
 
     def __init__(self, spec: ServerSpec, shared: Shared) -> None:
-        self.reporter = Reporter(spec, shared.bus, shared.observer)
+        self.reporter = Reporter(spec, shared.bus, shared.observer, shared.known_secrets)
         self.connection = Connection(spec, shared.observer, lambda: self._handle(told.Woken()), self.reporter.mask)
         self._shared = shared
         self._lifecycle = Lifecycle(spec, random.random)

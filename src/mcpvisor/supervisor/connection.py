@@ -213,7 +213,7 @@ class Connection:
             # Servers and proxies quote in their refusals what they were sent: our credentials are nothing for callers.
             failure.message = self._mask.text(failure.message)
             failure.args = (failure.message,)
-            failure.data = self._mask.value(failure.data)
+            failure.data = self._mask.told(failure.data)
             raise
         else:
             return result

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
 
+from mcpvisor.supervisor.known_secrets import ELLIPSIS, KnownSecrets
 from mcpvisor.supervisor.secret import MASK
+from mcpvisor.supervisor.secret_forms import forms
 from mcpvisor.supervisor.transports.codec import encode, is_too_deep
 
 SHORTEST_SECRET: Final = 6
 """A shorter value than this would mask ordinary words."""
 
-ELLIPSIS: Final = "…"
 MAX_CUTS: Final = 8
 """Where a text was cut is looked at from its end; ours have no more cuts, a server's may be all cuts."""
+
+MAX_LASTING: Final = 256
+"""Secrets of the entry that are remembered, the newest ones, and however many are in force: a file may rotate every hour."""
 
 MAX_PASSING: Final = 32
 """Secrets of a short life that are remembered, the newest ones."""
@@ -27,23 +29,25 @@ MAX_DEPTH: Final = 100
 
 _MASK_BYTES: Final = MASK.encode()
 _ELLIPSIS_BYTES: Final = ELLIPSIS.encode()
-_SAFE: Final = ("", "/")
-"""What is left as it is in an address, by those who write all of it and by those who write a path."""
-
-_HEX: Final = re.compile("%[0-9A-F]{2}")
 
 
 class Mask:
-    """Masks every secret that a server was ever given; a secret that was rotated may still be in its mouth."""
+    """Masks the secrets that a server was given; one that was rotated may still be in its mouth.
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._lasting: set[str] = set()
+    In texts those of others are masked too, as far as they are `known`.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), known: KnownSecrets | None = None) -> None:
+        self._known = known or KnownSecrets()
+        self._lasting: dict[str, None] = {}
         self._passing: deque[str] = deque(maxlen=MAX_PASSING)
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Mask these, too."""
-        self._lasting.update(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+        """Mask these, too: all that are in force."""
+        fresh = dict.fromkeys(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+        lasting = [secret for secret in self._lasting if secret not in fresh] + list(fresh)
+        self._lasting = dict.fromkeys(lasting[-max(MAX_LASTING, len(fresh)) :])
         self._arrange()
 
     def learn_passing(self, secrets: Iterable[str]) -> None:
@@ -69,7 +73,7 @@ class Mask:
         text = _without(text, self._forms)
         for secret in self._forms:
             text = _without_begin(text, secret, len(text))
-        return text
+        return self._known.text(text)
 
     def _cut(self, text: str) -> str:
         """The text without begins of secrets before an ellipsis; its end is no cut in a value, where texts are whole."""
@@ -95,6 +99,14 @@ class Mask:
             # How deep may be written depends on the Python, how deep may be read does not.
             return self._upper_levels(value)
 
+    def told(self, value: Any) -> Any:
+        """As `value`, without the secrets of others as well."""
+        masked = self.value(value)
+        try:
+            return self._known.value(masked)
+        except RecursionError:
+            return self._known.value(_upper(masked, MAX_DEPTH))
+
     def _upper_levels(self, value: Any) -> Any:
         upper = _upper(value, MAX_DEPTH)
         try:
@@ -118,16 +130,6 @@ def _without(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text
-
-
-def forms(secret: str) -> set[str]:
-    """A secret as it is, and as it comes back in JSON texts, forms and addresses, where some of its characters are escaped."""
-    quoted = json.dumps(secret, ensure_ascii=False)[1:-1]
-    escaped = {quoted, quoted.replace("/", "\\/"), json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/")}
-    encoded = {quote(secret, safe=safe, errors="surrogateescape") for safe in _SAFE}
-    encoded |= {quote_plus(secret, safe=safe, errors="surrogateescape") for safe in _SAFE}
-    lower = {_HEX.sub(lambda found: found.group().lower(), form) for form in encoded}
-    return {secret, *escaped, *encoded, *lower}
 
 
 def _without_begin(text: str, secret: str, cut: int) -> str:

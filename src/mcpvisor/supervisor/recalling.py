@@ -99,7 +99,7 @@ class Recall:
     async def _masked_value(self, value: Any, turns: _Turns, depth: int = 0) -> Any:
         """The value without secrets; a large one is taken apart, as far as anybody writes them, so that no step is long."""
         if depth == _APART or not isinstance(value, dict | list) or _size(value) <= _AT_ONCE:
-            return self._mask.value(value)
+            return self._mask.told(value)
         await turns.pause()
         if isinstance(value, list):
             parts: list[Any] = []
@@ -109,7 +109,7 @@ class Recall:
             return parts
         told: dict[str, Any] = {}
         for key, one in value.items():
-            told[self._mask.value(key)] = await self._masked_value(one, turns, depth + 1)
+            told[self._mask.told(key)] = await self._masked_value(one, turns, depth + 1)
             await turns.pause()
         return told
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal as signals
 import time
 from collections import Counter, deque
@@ -14,16 +15,18 @@ from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text
 from mcpvisor.supervisor.entries import Dropped
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.open_calls import Origin
+from mcpvisor.supervisor.process.environment import inherited_secrets
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.questions import Question
 from mcpvisor.supervisor.sdk import Handshake
-from mcpvisor.supervisor.spec import ServerSpec, secrets_of
+from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, secrets_of
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import LastExit
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
@@ -67,12 +70,15 @@ def is_kept(event: events.Event) -> bool:
 class Reporter:
     """Turns what wires, processes, probes and lists tell of one server into events."""
 
-    def __init__(self, spec: ServerSpec, bus: EventBus, observer: CallObserver) -> None:
+    def __init__(
+        self, spec: ServerSpec, bus: EventBus, observer: CallObserver, known_secrets: KnownSecrets | None = None
+    ) -> None:
+        """`known_secrets` are those of all servers: one may tell what is another's."""
         self.server = spec.name
         self.generation = 0
         """The newest generation; set by the actor when it opens one."""
         self.history: deque[events.Event] = deque(maxlen=HISTORY)
-        self.mask = Mask(secrets_of(spec))
+        self.mask = Mask(_secrets(spec), known_secrets)
         """Whatever is told of the server in its own words, or in ours with its own in them, goes through it."""
         self.ring = StderrRing(self._stderr, mask=self.mask)
         """The newest lines of stderr, over all processes of the server."""
@@ -108,7 +114,7 @@ class Reporter:
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may hold new secrets."""
-        self.mask.learn(secrets_of(spec))
+        self.mask.learn(_secrets(spec))
 
     def quoted(self, text: str) -> str:
         """A reason or a detail with words of the server in it, fit for events, the status and the log."""
@@ -191,7 +197,7 @@ class Reporter:
                     at=time.time(),
                     server=self.server,
                     method=self._clean(method, EXCERPT),
-                    params=self.mask.value(params),
+                    params=self.mask.told(params),
                     to_caller=to_caller,
                     private=private,
                 )
@@ -378,6 +384,12 @@ class Reporter:
 
 MAX_DROPS_TOLD: Final = 20
 """Dropped entries of one list that are named; the others are counted."""
+
+
+def _secrets(spec: ServerSpec) -> list[str]:
+    """What the server is given: by its entry, and by the environment that its processes inherit."""
+    inherited = inherited_secrets(spec.target, os.environ) if isinstance(spec.target, StdioLaunch) else []
+    return [*secrets_of(spec), *inherited]
 
 
 async def _keep_nothing(_: Offer) -> None:

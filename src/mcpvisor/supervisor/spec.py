@@ -8,7 +8,8 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS, Auth, public_part, secrets_in
-from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.secret import Secret, all_in, reveal
+from mcpvisor.supervisor.secret_names import passwords_in
 
 Text = str | Secret
 """A string of an entry, secret where a variable or a credential went into it."""
@@ -224,14 +225,32 @@ def secrets_of(spec: ServerSpec) -> list[str]:
     else:
         texts = [value for _, value in target.headers]
         before = " "
-    known = [text.reveal() for text in texts if isinstance(text, Secret)]
+    known = all_in(texts)
     known += [text.partition(before)[2].strip() for text in known if before in text]
+    known += [password for text in known for password in passwords_in(text)]
     if isinstance(target, HttpTarget):
         known += secrets_in(target.auth)
+        known += target.url.reveal_parts() if isinstance(target.url, Secret) else ()
         query = urlsplit(reveal(target.url)).query
         known += [part.partition("=")[2] or part for part in query.split("&") if part]
         known += [value for _, value in parse_qsl(query)]
     return list(dict.fromkeys(known))
+
+
+def resolved_in(spec: ServerSpec) -> list[str]:
+    """The plain values that are secret whoever tells them: what variables, files and credentials brought in, and credentials.
+
+    A secret of an entry may be an ordinary word or a path, which is masked in what its own server says and nowhere else.
+    """
+    target = spec.target
+    if isinstance(target, StdioLaunch):
+        texts = [target.command, *target.args, *(value for _, value in target.env)]
+        return [part for text in texts if isinstance(text, Secret) for part in text.reveal_parts()]
+    texts = [target.url, *(value for _, value in target.headers)]
+    known = [part for text in texts if isinstance(text, Secret) for part in text.reveal_parts()]
+    credentials = [value for name, value in target.headers if name.lower() in CREDENTIAL_HEADERS]
+    known += [part for text in credentials for part in (reveal(text), reveal(text).rpartition(" ")[2])]
+    return [*known, *secrets_in(target.auth)]
 
 
 class Change(StrEnum):

@@ -32,6 +32,7 @@ from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.events import ClockJumped, Event, GuardianLost, ServerEvent
 from mcpvisor.supervisor.instances import Instances
 from mcpvisor.supervisor.invalid import InvalidEntries, InvalidEntry
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
 from mcpvisor.supervisor.looks import LOOKS, Looks
@@ -44,7 +45,7 @@ from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.questions import QuestionSink
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes, resolved_in
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.store import MemoryStore, Store
@@ -92,6 +93,7 @@ class Supervisor:
         store: Store | None = None,
         looks: Looks = LOOKS,
         on_question: QuestionSink = decline,
+        known_secrets: KnownSecrets | None = None,
     ) -> None:
         """`guarded`: a guardian process ends all servers should this process be killed.
 
@@ -99,8 +101,9 @@ class Supervisor:
         by itself. Without one elicitations are declined, and there are no roots and nobody to sample from.
 
         `subtree`: where servers get control groups of their own, as `take_subtree` returns it. `store`: what outlives the
-        process; without one it is kept in memory.
+        process; without one it is kept in memory. `known_secrets` learns what is secret in the specs of all servers.
         """
+        self._known_secrets = known_secrets or KnownSecrets()
         self.bus = EventBus()
         self.instance = instance or secrets.token_hex(8)
         """Marks every process that is started here, so that none can be lost."""
@@ -112,6 +115,7 @@ class Supervisor:
             instance=self.instance,
             subtree=subtree,
             store=store or MemoryStore(),
+            known_secrets=self._known_secrets,
             on_question=on_question,
         )
         self._actors: dict[str, ServerActor] = {}
@@ -209,6 +213,7 @@ class Supervisor:
         """
         wanted = {spec.name: spec for spec in specs}
         plan = self.plan(wanted.values())
+        self._known_secrets.learn(value for spec in wanted.values() for value in resolved_in(spec))
         self._invalid.drop(wanted)
         for planned in plan:
             spec = wanted.get(planned.server)

@@ -34,6 +34,9 @@ SOURCES = Sources(ENVIRON, _read, _read)
         ("${EMPTY:-other}", "other"),
         ("${A:-other}", "alpha"),
         ("${NONE:-http://h:1/$x}", "http://h:1/$x"),
+        ("${env:NONE | value:other}", "other"),
+        ("${env:A|value:other}", "alpha"),
+        ("${env:NONE | value:}", ""),
         ("${TRICK}", "${A}"),
         ("${file:/run/key}", "</run/key>"),
         ("${cred:my.key-1}", "<my.key-1>"),
@@ -77,6 +80,8 @@ def test_missing_values(written: str) -> None:
         "${input:x}",
         "${A:-${B}}",
         "${A:+x}",
+        "${env:A | other:x}",
+        "${env: | value:x}",
         "${secret:x}",
     ],
 )
@@ -84,6 +89,16 @@ def test_unknown_forms(written: str) -> None:
     """A form that does not exist is an error, not a text that reaches the server."""
     with pytest.raises(ValueError, match=r"\$\{|variable within"):
         expand(written, SOURCES)
+
+
+def test_what_is_secret_by_itself() -> None:
+    """What came out of a variable, a file or a credential; not a default, nor what every server inherits anyway."""
+    sources = Sources({**ENVIRON, "HOME": "/home/me", "LC_ALL": "C"}, _read, _read)
+
+    expanded = expand("${HOME}/${LC_ALL}/${A}/${NONE:-x}/${env:A | value:y}/${env:HOME}/${file:f}/${cred:c}${EMPTY}", sources)
+
+    assert "/home/me/C/alpha/x/alpha//home/me/<f>/<c>" == expanded.text
+    assert ("alpha", "alpha", "<f>", "<c>") == expanded.values
 
 
 @given(st.text().filter(lambda text: "${" not in text))

@@ -19,6 +19,7 @@ from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.reloading import DaemonReloading
 from mcpvisor.supervisor.events import ServerStateChanged, VersionRolledBack
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import HttpTarget, PlannedChange, ServerSpec
@@ -81,6 +82,7 @@ class Desk:
             handlers=cast("Any", handlers),
             notifier=cast("Any", notifier),
             status_line=lambda: "",
+            known_secrets=KnownSecrets(),
         )
 
     @asynccontextmanager

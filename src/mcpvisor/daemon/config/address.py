@@ -7,9 +7,12 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from mcpvisor.daemon.config.argument_secrets import named_secret
 from mcpvisor.daemon.config.authorisation import headers_of, read_auth
+from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.secret_names import looks_secret
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, Text, TlsTrust
 
 KEYS: Final = ("url", "headers", "auth", "header_command", "tls")
@@ -49,8 +52,16 @@ def _url(entry: TableReader) -> Text | None:
     if fault:
         entry.scope.problem(item, fault, expected=_URL_EXPECTED)
         return None
-    # Keys of services stand in queries, written out or not.
-    return Secret(reveal(url)) if "?" in reveal(url) else url
+    return kept_address(url)
+
+
+def kept_address(url: Text) -> Text:
+    """An address as it is kept: keys of services stand in queries, and in paths, written out or not."""
+    text = reveal(url)
+    keys = [part for part in re.split("[/?&=;#]", text) if looks_secret(part)]
+    if isinstance(url, Secret):
+        return Secret(text, [*url.reveal_parts(), *keys])
+    return Secret(text, keys) if "?" in text or keys else url
 
 
 def url_fault(url: str) -> str:
@@ -105,7 +116,7 @@ def read_headers(entry: TableReader, taken: frozenset[str], ours: frozenset[str]
             if text is not None and not _is_header_value(reveal(text)):
                 entry.scope.problem(item, "the value holds a line break or a character that no header can carry")
             elif text is not None:
-                pairs.append((name, Secret(reveal(text))))
+                pairs.append((name, named_secret(name, text)))
         seen.add(lower)
     return tuple(sorted(pairs, key=lambda pair: pair[0].lower()))
 
@@ -126,6 +137,9 @@ def read_tls(entry: TableReader) -> TlsTrust:
         client_cert=table.path("client_cert"),
         client_key=table.path("client_key"),
     )
+    for key in ("ca", "client_cert", "client_key"):
+        if (written := table.item(key)) is not None:
+            check_file(entry, written, table.path(key))
     table.finish()
     item = table.item("client_key") or table.item("ca_mode")
     if item is not None and trust.client_key and not trust.client_cert:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
+from mcpvisor.daemon.config.argument_secrets import with_secrets
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
+from mcpvisor.daemon.config.programs import check_program
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.auth.assertion import signing_key
 from mcpvisor.supervisor.auth.credential import HEADER_NAME, OURS
@@ -147,7 +149,7 @@ def _secret(table: TableReader, key: str, place: Item, expected: str) -> Secret 
     if not _HEADER_VALUE.fullmatch(value):
         table.scope.problem(item, f"the {key} is empty, or holds a character that no header can carry")
         return None
-    return Secret(reveal(text))
+    return Secret.of(text)
 
 
 def _private_key(table: TableReader) -> Secret | None:
@@ -157,10 +159,15 @@ def _private_key(table: TableReader) -> Secret | None:
         return None
     value = reveal(text)
     if "-----BEGIN" not in value:
+        # What came out of a variable may be a secret that is no key, and no path: it is neither told nor looked for.
+        is_path = not isinstance(text, Secret) or "/" in value
+        why = "is no key, and no file can be read by that name"
         try:
-            value = table.scope.sources.read_file(value)
+            value = table.scope.sources.read_file(value) if is_path else ""
         except LookupError as error:
-            table.scope.problem(item, str(error.args[0]), expected="a key in PEM form, or the path of its file")
+            value, why = "", why if isinstance(text, Secret) else str(error.args[0])
+        if not value:
+            table.scope.problem(item, why, expected="a key in PEM form, or the path of its file")
             return None
     try:
         signing_key(value)
@@ -198,4 +205,5 @@ def _header_command(entry: TableReader) -> HeaderCommand | None:
     command = tuple(text for text in texts if text is not None)
     if isinstance(item.value, list) and not (texts and texts[0] is not None and reveal(texts[0]).strip()):
         entry.scope.problem(item, "names no program", expected='a list such as ["program", "argument"]')
-    return HeaderCommand(command) if command and len(command) == len(texts) else None
+    check_program(entry, item, command)
+    return HeaderCommand(tuple(with_secrets(command))) if command and len(command) == len(texts) else None

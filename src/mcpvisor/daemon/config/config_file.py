@@ -13,10 +13,13 @@ from mcpvisor.daemon.config.json_source import parse_json
 from mcpvisor.daemon.config.positions import Document, LineIndex
 from mcpvisor.daemon.config.problems import ConfigError, Problem
 from mcpvisor.daemon.config.toml_source import parse_toml
-from mcpvisor.daemon.config.trust import distrust
+from mcpvisor.daemon.config.trust import Replaced, distrust
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """The largest file that is read as configuration."""
+
+_LOOKS: Final = 3
+"""How often a file is opened anew that is being replaced while it is looked at."""
 
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -38,8 +41,20 @@ def read_document(file: Path, uid: int) -> Document:
     return parse_toml(text, file) if file.suffix == ".toml" else parse_json(text, file)
 
 
-def read_bytes(file: Path, uid: int, what: str = "a configuration file") -> bytes:
-    """The bytes of a file that only root or `uid` can change. Raises ConfigError where that is not so."""
+def read_bytes(file: Path, uid: int, what: str = "a configuration file", limit: int = MAX_BYTES) -> bytes:
+    """The bytes of a file that only root or `uid` can change. Raises ConfigError where that is not so.
+
+    `what` says what is expected, and `limit` how many bytes of it.
+    """
+    for _ in range(_LOOKS):
+        try:
+            return _read_once(file, uid, what, limit)
+        except Replaced:
+            continue
+    raise ConfigError(Problem(file=file, message="cannot be read: it is replaced again and again", expected=what))
+
+
+def _read_once(file: Path, uid: int, what: str, limit: int) -> bytes:
     try:
         # Not blocking: opening a named pipe would else wait for its other end for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -50,21 +65,25 @@ def read_bytes(file: Path, uid: int, what: str = "a configuration file") -> byte
         if not stat.S_ISREG(info.st_mode):
             kind = "a folder" if stat.S_ISDIR(info.st_mode) else "no regular file"
             raise ConfigError(Problem(file=file, message=f"is {kind}", expected=what))
-        if info.st_size > MAX_BYTES:
-            raise ConfigError(Problem(file=file, message=f"larger than {MAX_BYTES // 1024**2} MiB", expected=what))
-        reason = distrust(file, info, uid)
+        if info.st_size > limit:
+            raise ConfigError(Problem(file=file, message=f"larger than {_shown(limit)}", expected=what))
+        reason = distrust(file, uid, info)
         if reason:
             raise ConfigError(Problem(file=file, message=reason))
-        return _all_of(descriptor)
+        return _all_of(descriptor, limit)
     except OSError as error:
         raise ConfigError(Problem(file=file, message=_why(error))) from error
     finally:
         os.close(descriptor)
 
 
-def _all_of(descriptor: int) -> bytes:
+def _shown(limit: int) -> str:
+    return f"{limit // 1024**2} MiB" if limit % 1024**2 == 0 else f"{limit // 1024} KiB"
+
+
+def _all_of(descriptor: int, limit: int) -> bytes:
     pieces: list[bytes] = []
-    while sum(map(len, pieces)) <= MAX_BYTES and (piece := os.read(descriptor, MAX_BYTES)):
+    while sum(map(len, pieces)) <= limit and (piece := os.read(descriptor, limit)):
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcpvisor.daemon.config.expansion import FORMS, Expanded, Sources, expand
@@ -15,7 +15,7 @@ from mcpvisor.daemon.config.problems import Findings, Problem
 class Item:
     """One value as written, and where. A table that was merged of several holds items in place of values."""
 
-    value: Any
+    value: Any = field(repr=False)
     path: KeyPath
     document: Document
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from mcpvisor.daemon.config.argument_secrets import with_secrets
 from mcpvisor.daemon.config.entry_scope import kind_of
 from mcpvisor.daemon.config.launch import read_environment, read_inherited, with_home
+from mcpvisor.daemon.config.programs import check_program
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.specs import ExecOptions
 from mcpvisor.supervisor.secret import Secret
@@ -23,16 +25,19 @@ def read_exec(entry: TableReader) -> ExecOptions | None:
     elif not isinstance(item.value, list):
         entry.scope.problem(item, f"is {kind_of(item.value)}", expected=COMMAND_EXPECTED)
     else:
-        words = [text for element in entry.elements("command") if (text := entry.text_of(element)) is not None]
+        words = with_secrets([text for element in entry.elements("command") if (text := entry.text_of(element)) is not None])
         if not words or not words[0]:
             entry.scope.problem(item, "names no program", expected=COMMAND_EXPECTED)
         if any(isinstance(word, Secret) for word in words):
-            entry.scope.hint(item, "a variable in an argument is seen by everyone who may list processes; env is not")
+            entry.scope.hint(item, "a secret in an argument is seen by everyone who may list processes; env is not")
+    command = with_home(words[0], entry.scope.sources.environ) if words else ""
     launch = StdioLaunch(
-        command=with_home(words[0], entry.scope.sources.environ) if words else "",
+        command=command,
         args=tuple(words[1:]),
         env=read_environment(entry),
         inherit_env=read_inherited(entry),
         cwd=entry.path("cwd"),
     )
+    if item is not None:
+        check_program(entry, item, [command, *words[1:]], launch.cwd)
     return ExecOptions(launch=launch) if words else None

@@ -16,6 +16,7 @@ from mcpvisor.daemon.handlers.policy_options import (
     PolicyRule,
     QuestionMode,
 )
+from mcpvisor.supervisor.secret import Secret
 
 RULE_EXPECTED: Final = 'a table such as { server = "docs", action = "decline" }'
 MODE_EXPECTED: Final = '"form" or "url"'
@@ -99,10 +100,12 @@ def _content(table: TableReader) -> tuple[tuple[str, ContentValue], ...]:
 def _value(table: TableReader, name: str, item: Item) -> ContentValue | None:
     value: Any = item.value
     if isinstance(value, str):
-        return table.text_of(item)
+        text = table.text_of(item)
+        return None if text is None else Secret.of(text)
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return table.texts(name)
+        texts = [table.text_of(element) for element in table.elements(name)]
+        return tuple(Secret.of(text) for text in texts if text is not None)
     table.scope.problem(item, f"is {kind_of(value)}", expected=VALUE_EXPECTED)
     return None

@@ -11,9 +11,11 @@ from typing import Any, Final
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
 from mcpvisor.daemon.config.launch import read_environment, read_inherited
 from mcpvisor.daemon.config.policies import read_limits
+from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.python_options import MEMORY, PythonOptions
 from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.secret_names import looks_secret, names_secret
 
 OBJECT_EXPECTED: Final = 'object = "package.module:object", or entry_point = "name"'
 
@@ -33,6 +35,8 @@ def read_python(entry: TableReader) -> PythonOptions | None:
         cwd=entry.path("cwd"),
         limits=replace(limits, memory=limits.memory or MEMORY),
     )
+    if (folder := entry.item("path")) is not None:
+        check_file(entry, folder, options.path)
     written, named = entry.plain("object"), entry.plain("entry_point")
     item = entry.item("object") or entry.item("entry_point")
     if item is None:
@@ -71,8 +75,9 @@ def _value(entry: TableReader, item: Item, secrets: list[Secret]) -> Any:
     value = item.value
     if isinstance(value, str):
         text = entry.text_of(item)
-        if isinstance(text, Secret):
-            secrets.append(text)
+        named = next((part for part in reversed(item.path) if isinstance(part, str)), "")
+        if isinstance(text, Secret) or (text and (names_secret(named) or looks_secret(text))):
+            secrets.append(Secret.of(text))
         return "" if text is None else reveal(text)
     if isinstance(value, dict):
         return {str(key): _value(entry, Item(one, (*item.path, key), item.document), secrets) for key, one in value.items()}

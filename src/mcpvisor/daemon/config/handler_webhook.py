@@ -6,7 +6,7 @@ import ipaddress
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcpvisor.daemon.config.address import read_headers, read_tls, url_fault
+from mcpvisor.daemon.config.address import kept_address, read_headers, read_tls, url_fault
 from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.signing import signing_key
@@ -47,8 +47,7 @@ def _url(entry: TableReader, *, allow_http: bool) -> Text | None:
     if fault:
         entry.scope.problem(item, fault, expected=URL_EXPECTED)
         return None
-    # Keys of services stand in queries, written out or not.
-    return Secret(reveal(url)) if "?" in reveal(url) else url
+    return kept_address(url)
 
 
 def _is_private(url: str) -> bool:
@@ -79,7 +78,7 @@ def _secret(entry: TableReader, item: Item) -> Secret | None:
     text = entry.text_of(item)
     if text is None:
         return None
-    secret = Secret(reveal(text))
+    secret = Secret.of(text)
     try:
         signing_key(secret)
     except ValueError as error:
@@ -97,4 +96,4 @@ def _proxy(entry: TableReader) -> Text | None:
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         entry.scope.problem(item, "is no address of an HTTP proxy", expected=PROXY_EXPECTED)
         return None
-    return Secret(text)  # a user and a password may stand in it
+    return Secret.of(proxy)  # a user and a password may stand in it

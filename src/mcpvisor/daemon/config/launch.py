@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from mcpvisor.daemon.config.argument_secrets import named_secret, with_secrets
 from mcpvisor.daemon.config.entry_scope import Item, home_expanded, kind_of
 from mcpvisor.daemon.config.policies import read_limits
 from mcpvisor.daemon.config.table_reader import TableReader
@@ -28,7 +29,7 @@ def read_launch(entry: TableReader) -> StdioLaunch | None:
     args = [text for item in entry.elements("args") for text in _argument(item, entry)]
     launch = StdioLaunch(
         command=words[0] if words else "",
-        args=(*words[1:], *args),
+        args=tuple(with_secrets([*words, *args])[1:]) if words else (),
         env=read_environment(entry),
         inherit_env=read_inherited(entry),
         cwd=entry.path("cwd"),
@@ -36,7 +37,7 @@ def read_launch(entry: TableReader) -> StdioLaunch | None:
     )
     item = entry.item("args")
     if item is not None and any(isinstance(arg, Secret) for arg in launch.args):
-        entry.scope.hint(item, "a variable in an argument is seen by everyone who may list processes; env is not")
+        entry.scope.hint(item, "a secret in an argument is seen by everyone who may list processes; env is not")
     return launch if words else None
 
 
@@ -81,7 +82,7 @@ def _exists(program: str, environ: Mapping[str, str]) -> bool:
 def with_home(text: Text, environ: Mapping[str, str]) -> Text:
     """A program with a leading `~/` replaced by the home folder."""
     expanded = home_expanded(reveal(text), environ)
-    return Secret(expanded) if isinstance(text, Secret) else expanded
+    return text.replaced(expanded) if isinstance(text, Secret) else expanded
 
 
 def _argument(item: Item, entry: TableReader) -> list[Text]:
@@ -109,7 +110,7 @@ def read_environment(entry: TableReader) -> tuple[tuple[str, Text], ...]:
             text = entry.text_of(item)
             if text is not None:
                 # Whoever writes a password here without a variable is no less entitled to see it nowhere.
-                pairs.append((name, Secret(reveal(text))))
+                pairs.append((name, named_secret(name, text)))
     return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
 

@@ -21,6 +21,7 @@ from mcpvisor.daemon.config.setting_faults import fault_of
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, from_text
 
 PREFIX: Final = "MCPVISOR_"
+_MAX_CREDENTIAL: Final = 64 * 1024
 
 Values = Mapping[str, Mapping[str, Any]]
 """Settings as section -> key -> value."""
@@ -71,7 +72,10 @@ def environment_layer(environ: Mapping[str, str]) -> tuple[Layer, list[Problem]]
 
 
 def credentials_layer(folder: str, uid: int) -> tuple[Layer, list[Problem]]:
-    """Files of `$CREDENTIALS_DIRECTORY` named as the variables are, in either case; an empty `folder` gives none."""
+    """Files of `$CREDENTIALS_DIRECTORY` named as the variables are, in either case; an empty `folder` gives none.
+
+    They are believed where only root or `uid` can change them.
+    """
     named: dict[str, str] = {}
     problems: list[Problem] = []
     if not folder:
@@ -87,7 +91,7 @@ def credentials_layer(folder: str, uid: int) -> tuple[Layer, list[Problem]]:
             continue
         file = Path(folder) / name
         try:
-            named[name] = decode(read_bytes(file, uid, "a credential with one setting"), file).strip("\r\n")
+            named[name] = decode(read_bytes(file, uid, "a credential with one setting", _MAX_CREDENTIAL), file).strip("\r\n")
         except ConfigError as error:
             problems.append(replace(error.problem, message=f"the credential {error.problem.message}"))
     layer, more = _named_layer("credential", named, Path(folder))

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcpvisor.daemon.config.config_file import decode, read_bytes, read_document
+from mcpvisor.daemon.config.config_file import read_document
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
-from mcpvisor.daemon.config.entry_scope import Item, home_expanded
-from mcpvisor.daemon.config.expansion import Sources
+from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.file_handlers import TABLES, FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
 from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
@@ -19,6 +18,7 @@ from mcpvisor.daemon.config.look import Digester, Fingerprint, contents_of
 from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
+from mcpvisor.daemon.config.secret_files import SecretFiles
 from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
 from mcpvisor.daemon.config.telling import told
 from mcpvisor.daemon.config.written import Written, written_entry, written_part
@@ -146,7 +146,7 @@ class _Loading:
         self._uid = uid
         self._findings = Findings()
         self._digest = Digester(uid)
-        self._secrets: dict[str, str] = {}
+        self._secrets = SecretFiles(environ, uid, self._digest)
         self._sound: frozenset[Path] = frozenset()
         """The main files, where settings could be made of all of them and nothing was wrong."""
 
@@ -185,7 +185,7 @@ class _Loading:
             listed=tuple(found.listed),
             problems=told(self._findings.problems, [file.path for file in found.files], "errors"),
             hints=told(self._findings.hints, [file.path for file in found.files], "hints"),
-            contents=replace(contents, secrets=tuple(self._secrets.items())),
+            contents=replace(contents, secrets=tuple(self._secrets.seen.items())),
         )
 
     def recall_basis(self, sections: Iterable[Written], overrides: Mapping[str, Mapping[str, Any]]) -> Basis | None:
@@ -197,12 +197,12 @@ class _Loading:
         """The server of an entry that was kept; none where it is not good any more."""
         document = kept.document()
         file = Found(kept.file, is_main=kept.is_main, is_named=False)
-        return read_servers(file, document, kept.items(), self._sources(document)).specs
+        return read_servers(file, document, kept.items(), self._secrets.sources(document.file.parent)).specs
 
     def recall_handlers(self, kept: Written) -> FileHandlers:
         """Handlers and routes that were kept."""
         document = kept.document()
-        return read_handlers(document, self._sources(document))
+        return read_handlers(document, self._secrets.sources(document.file.parent))
 
     def _document(self, path: Path) -> Document | Problem:
         try:
@@ -212,7 +212,7 @@ class _Loading:
             return error.problem
 
     def _entries(self, file: Found, document: Document, defaults: Mapping[str, Item], owners: dict[str, str]) -> FileLoad:
-        entries: FileEntries = read_servers(file, document, defaults, self._sources(document))
+        entries: FileEntries = read_servers(file, document, defaults, self._secrets.sources(document.file.parent))
         self._findings.problems += entries.findings.problems
         self._findings.hints += entries.findings.hints
         specs = dict(entries.specs)
@@ -246,7 +246,7 @@ class _Loading:
             if isinstance(document, Problem) or document.file.suffix != ".toml":
                 has_unread = has_unread or isinstance(document, Problem)
                 continue
-            of_file = read_handlers(document, self._sources(document))
+            of_file = read_handlers(document, self._secrets.sources(document.file.parent))
             keep_first(document, of_file, owners)
             found.append((document, of_file))
             for name in of_file.paths:
@@ -280,7 +280,7 @@ class _Loading:
         defaults: dict[str, Item] = {}
         wrong_defaults = Findings()
         for document in documents:
-            defaults = {**read_defaults(document, self._sources(document), wrong_defaults), **defaults}
+            defaults = {**read_defaults(document, self._secrets.sources(document.file.parent), wrong_defaults), **defaults}
         self._findings.problems += wrong_defaults.problems
         if settings is not None and not wrong_defaults.problems:
             self._sound = frozenset(mains)
@@ -298,26 +298,3 @@ class _Loading:
             else:
                 self._findings.problems.append(document.problem((section,), "not a table", expected=f"[{section}]"))
         return Layer("file", values, document)
-
-    def _sources(self, document: Document) -> Sources:
-        folder = document.file.parent
-
-        def read_file(written: str) -> str:
-            return self._secret(folder / home_expanded(written, self._environ))
-
-        def read_credential(name: str) -> str:
-            where = self._environ.get("CREDENTIALS_DIRECTORY")
-            if not where:
-                raise LookupError(f"the credential {name} is not there: CREDENTIALS_DIRECTORY is not set")
-            return self._secret(Path(where) / name)
-
-        return Sources(self._environ, read_file, read_credential)
-
-    def _secret(self, path: Path) -> str:
-        """The text of a secret file without its last line end. Raises LookupError that names the file."""
-        if str(path) not in self._secrets:
-            self._secrets[str(path)] = self._digest(path)
-        try:
-            return decode(read_bytes(path, self._uid, "a file with one secret"), path).removesuffix("\n").removesuffix("\r")
-        except ConfigError as error:
-            raise LookupError(f"{path} {error.problem.message}") from error

@@ -12,7 +12,7 @@ from typing import Final
 
 from mcpvisor.daemon.config.config_file import MAX_BYTES
 from mcpvisor.daemon.config.discovery import Discovery, discover
-from mcpvisor.daemon.config.trust import distrust
+from mcpvisor.daemon.config.trust import Replaced, distrust
 
 _PIECE: Final = 1 << 20
 _EMPTY: Final = hashlib.sha256().hexdigest()
@@ -125,7 +125,10 @@ class Digester:
         """Whether it is not believed: once it was, a chmod that mends it is an edit like any other."""
         key = (path.parent, Path(_target(path)).parent, info.st_uid, info.st_gid, info.st_mode)
         if key not in self._distrusted:
-            self._distrusted[key] = bool(distrust(path, info, self._uid))
+            try:
+                self._distrusted[key] = bool(distrust(path, self._uid, info))
+            except Replaced:
+                return True  # the next look has another file to judge
         return self._distrusted[key]
 
 

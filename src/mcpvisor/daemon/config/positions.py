@@ -114,7 +114,7 @@ class Document:
     """The values of one file and the places of their keys."""
 
     file: Path
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)
     places: Mapping[KeyPath, Position]
     _questions: Iterator[int] = field(default_factory=itertools.count, compare=False, repr=False)
     _grown: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)

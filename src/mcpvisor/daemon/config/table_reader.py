@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 from mcpvisor.daemon.config.durations import DURATION_EXPECTED, SIZE_EXPECTED, seconds, size
 from mcpvisor.daemon.config.entry_scope import Item, Scope, home_expanded, items_of, kind_of
 from mcpvisor.daemon.config.problems import cut
-from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret import MASK, Secret
+from mcpvisor.supervisor.secret_names import looks_secret
 from mcpvisor.supervisor.spec import Text
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class TableReader:
         result = self._scope.expanded(item)
         if result is None:
             return None
-        return Secret(result.text) if result.touched else result.text
+        return Secret(result.text, result.values) if result.touched else result.text
 
     def plain(self, key: str) -> str | None:
         """A text that is no secret whatever went into it, such as a path; None when absent."""
@@ -248,6 +249,8 @@ class TableReader:
 
 
 def _cut(value: Any) -> str:
+    if isinstance(value, str) and looks_secret(value):
+        return f'"{MASK}"'  # a secret that was written at the wrong key
     if isinstance(value, str):
         # An opening quote without its end would look like a mistake of the file.
         return f'"{cut(value)}"'

@@ -17,6 +17,7 @@ from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.specs import ExecOptions, HandlerSpec, HandlerType, LogOptions
 from mcpvisor.daemon.handlers.webhook import WebhookHandler
 from mcpvisor.daemon.handlers.webhook_options import WebhookOptions
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 
 
@@ -32,6 +33,8 @@ class Surroundings:
     """Writes a line into the daemon's log."""
     subtree: Subtree = NOT_TAKEN
     """Where workers get control groups of their own, as servers do."""
+    known_secrets: KnownSecrets = field(default_factory=KnownSecrets)
+    """Those of all servers and handlers, to be masked in what any handler says."""
     makers: Mapping[HandlerType, Maker] = field(default_factory=lambda: MAKERS)
     """One for each type that takes events."""
 
@@ -63,15 +66,15 @@ async def _exec(spec: HandlerSpec, surroundings: Surroundings) -> AsyncGenerator
         instance=surroundings.instance,
         environ=surroundings.environ,
         stderr=partial(surroundings.stderr_of, spec.name),
+        known_secrets=surroundings.known_secrets,
     )
     yield AnsweringExec(programs)
 
 
 @asynccontextmanager
 async def _webhook(spec: HandlerSpec, surroundings: Surroundings) -> AsyncGenerator[EventHandler]:
-    del surroundings
     assert isinstance(spec.options, WebhookOptions)
-    async with WebhookHandler(spec.options) as handler:
+    async with WebhookHandler(spec.options, known_secrets=surroundings.known_secrets) as handler:
         yield handler
 
 
@@ -86,6 +89,7 @@ async def _python(spec: HandlerSpec, surroundings: Surroundings) -> AsyncGenerat
         subtree=surroundings.subtree,
         emit=surroundings.emit,
         stderr=partial(surroundings.stderr_of, spec.name),
+        known_secrets=surroundings.known_secrets,
     )
     async with handler:
         yield handler

@@ -7,7 +7,7 @@ from typing import Any
 from mcpvisor.daemon.handlers.contract import HandlerAnswer, HandlerQuestion, JsonObject
 from mcpvisor.daemon.handlers.globs import any_matches
 from mcpvisor.daemon.handlers.policy_options import ContentValue, PolicyAction, PolicyOptions, PolicyRule
-from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret import Secret, reveal
 
 
 class PolicyHandler:
@@ -66,4 +66,4 @@ def _content(rule: PolicyRule, properties: JsonObject) -> JsonObject:
 def _plain(value: ContentValue) -> Any:
     if isinstance(value, Secret):
         return value.reveal()
-    return list(value) if isinstance(value, tuple) else value
+    return [reveal(one) for one in value] if isinstance(value, tuple) else value

@@ -8,7 +8,7 @@ from enum import StrEnum
 from mcpvisor.daemon.handlers.globs import Glob
 from mcpvisor.supervisor.secret import Secret
 
-ContentValue = str | Secret | int | float | bool | tuple[str, ...]
+ContentValue = str | Secret | int | float | bool | tuple[str | Secret, ...]
 """A fixed answer to one property, as a configuration can say it."""
 
 

@@ -14,9 +14,10 @@ import anyio
 import anyio.lowlevel
 
 from mcpvisor.daemon.handlers.contract import DeliveryFailed
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.ending import end_process
-from mcpvisor.supervisor.process.environment import Marker, child_environment
+from mcpvisor.supervisor.process.environment import Marker, child_environment, inherited_secrets
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, StopGraces, secrets_of
@@ -50,13 +51,23 @@ class Programs:
 
     _numbers = count(1)
 
-    def __init__(self, name: str, spec: StdioLaunch, *, instance: str, environ: Mapping[str, str], stderr: StderrSink) -> None:
+    def __init__(
+        self,
+        name: str,
+        spec: StdioLaunch,
+        *,
+        instance: str,
+        environ: Mapping[str, str],
+        stderr: StderrSink,
+        known_secrets: KnownSecrets | None = None,
+    ) -> None:
         self._name = name
         self._spec = spec
         self._instance = instance
         self._environ = environ
         self._stderr = stderr
-        self._mask = Mask(secrets_of(ServerSpec(name=name, target=spec)))
+        secrets = [*secrets_of(ServerSpec(name=name, target=spec)), *inherited_secrets(spec, environ)]
+        self._mask = Mask(secrets, known_secrets)
 
     async def run(self, given: bytes, variables: Mapping[str, str]) -> Finished:
         """Start the program with `given` on stdin and `variables` besides its environment, and wait for its end.

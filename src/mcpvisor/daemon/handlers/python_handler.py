@@ -25,14 +25,15 @@ from mcpvisor.daemon.handlers.worker_link import Method, WorkerLink
 from mcpvisor.supervisor.backoff import delay_before
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.error_groups import end_tasks
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.cgroup import Enclosure, enclose
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.ending import end_process
-from mcpvisor.supervisor.process.environment import Marker, child_environment
+from mcpvisor.supervisor.process.environment import Marker, child_environment, inherited_secrets
 from mcpvisor.supervisor.process.launch import ServerProcess, launch
 from mcpvisor.supervisor.process.stderr import StderrRing, StderrSink
-from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret import Secret, all_in
 from mcpvisor.supervisor.spec import RestartPolicy, StdioLaunch, StopGraces
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
@@ -90,6 +91,7 @@ class PythonHandler:
         stderr: StderrSink,
         emit: Emit,
         subtree: Subtree = NOT_TAKEN,
+        known_secrets: KnownSecrets | None = None,
     ) -> None:
         """`instance` is the mark by which its processes are swept, should this one be killed; `environ` is our own."""
         self._name = name
@@ -99,7 +101,8 @@ class PythonHandler:
         self._emit = emit
         self._subtree = subtree
         secrets = [*options.secrets, *(value for _, value in options.env if isinstance(value, Secret))]
-        self._mask = Mask(secret.reveal() for secret in secrets)
+        inherited = inherited_secrets(StdioLaunch(command="", inherit_env=options.inherit_env), environ)
+        self._mask = Mask([*all_in(secrets), *inherited], known_secrets)
         self._ring = StderrRing(stderr, mask=self._mask)
         self._tasks: anyio.abc.TaskGroup
         self._state: Starting | Up | Away = Starting()

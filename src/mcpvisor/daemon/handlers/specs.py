@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from mcpvisor.daemon.handlers.policy_options import PolicyOptions
 from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.webhook_options import WebhookOptions
+from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import StdioLaunch
 
 
@@ -115,6 +117,26 @@ _TYPES: Final[dict[type, HandlerType]] = {
     PythonOptions: HandlerType.PYTHON,
     PolicyOptions: HandlerType.POLICY,
 }
+
+
+def resolved_in_handler(spec: HandlerSpec) -> list[str]:
+    """The plain values that are secret whoever tells them: what variables and files brought in, and signing keys."""
+    options = spec.options
+    texts: Sequence[object]
+    match options:
+        case ExecOptions(launch=launch):
+            texts = [launch.command, *launch.args, *(value for _, value in launch.env)]
+        case WebhookOptions():
+            texts = [options.url, options.proxy or "", *(value for _, value in options.headers), *options.secrets]
+        case PythonOptions():
+            texts = [*options.secrets, *(value for _, value in options.env)]
+        case PolicyOptions():
+            answers = [value for rule in options.rules for _, value in rule.content]
+            texts = [text for value in answers for text in (value if isinstance(value, tuple) else [value])]
+        case LogOptions():
+            texts = []
+    known = [part for text in texts if isinstance(text, Secret) for part in text.reveal_parts()]
+    return [*known, *(secret.reveal() for secret in options.secrets)] if isinstance(options, WebhookOptions) else known
 
 
 def changed_fields(old: HandlerSpec, new: HandlerSpec) -> tuple[str, ...]:

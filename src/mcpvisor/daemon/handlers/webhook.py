@@ -21,6 +21,7 @@ from mcpvisor.daemon.handlers.network_fault import network_fault
 from mcpvisor.daemon.handlers.signing import signed_headers, signing_key
 from mcpvisor.daemon.handlers.webhook_options import WebhookOptions, secrets_of
 from mcpvisor.daemon.handlers.webhook_outcome import Response, failure
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.transports.address import parse_address
@@ -49,11 +50,17 @@ class WebhookHandler:
     Raises SpecError for a URL that is none, ValueError for a secret that is no key.
     """
 
-    def __init__(self, options: WebhookOptions, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        options: WebhookOptions,
+        *,
+        now: Callable[[], float] = time.time,
+        known_secrets: KnownSecrets | None = None,
+    ) -> None:
         self._options = options
         self._where = parse_address(options.url)
         self._keys = [signing_key(secret) for secret in options.secrets]
-        self._mask = Mask(secrets_of(options))
+        self._mask = Mask(secrets_of(options), known_secrets)
         self._now = now
         self._lock = anyio.Lock()
         self._transport: httpx2.AsyncHTTPTransport | None = None

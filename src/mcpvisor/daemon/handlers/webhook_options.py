@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret import Secret, all_in
 from mcpvisor.supervisor.spec import Text, TlsTrust
 
 OURS: Final = frozenset(
@@ -37,12 +37,11 @@ class WebhookOptions:
 
 def secrets_of(options: WebhookOptions) -> list[str]:
     """The plain values that must never be shown: the keys, every secret header, and what is secret in the addresses."""
-    texts = [text.reveal() for text in options.secrets]
-    texts += [value.reveal() for _, value in options.headers if isinstance(value, Secret)]
+    texts = all_in([*options.secrets, *(value for _, value in options.headers)])
     texts += [text.partition(" ")[2].strip() for text in texts if " " in text]
     for url in (options.url, options.proxy):
         if isinstance(url, Secret):
             parts = urlsplit(url.reveal())
-            texts += [url.reveal(), parts.path, parts.query, parts.password or "", *parts.path.split("/")]
+            texts += [*all_in([url]), parts.path, parts.query, parts.password or "", *parts.path.split("/")]
             texts += [part.partition("=")[2] or part for part in parts.query.split("&")]
     return list(dict.fromkeys(text for text in texts if text))

@@ -125,7 +125,7 @@ def _demand_trust_below(folder: Path) -> None:
 
 def _demand(path: Path) -> None:
     try:
-        reason = distrust(path, path.stat(), os.geteuid())
+        reason = distrust(path, os.geteuid())
     except FileNotFoundError:  # a link to nothing, which nobody can import
         return
     if reason:

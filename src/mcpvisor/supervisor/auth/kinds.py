@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.secret import Secret, all_in, reveal
 
 _NOTHING: Final = Secret("")
 
@@ -92,7 +92,7 @@ def secrets_in(auth: Auth | None) -> list[str]:
     """The plain values of every secret in credentials, in each form in which they leave the process."""
     match auth:
         case Bearer(token=token):
-            return [token.reveal()]
+            return all_in([token])
         case ApiKey(key=key):
             return _forms(key.reveal())
         case ClientCredentials():
@@ -101,7 +101,7 @@ def secrets_in(auth: Auth | None) -> list[str]:
             basic = [basic_value(auth.client_id, auth.client_secret.reveal())] if auth.client_secret is not None else []
             return [form for text in (*known, *lines) for form in _forms(text)] + basic
         case HeaderCommand(command=command):
-            return [one.reveal() for one in command if isinstance(one, Secret)]
+            return all_in(command)
         case None:
             return []
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE
 from mcpvisor.supervisor.secret import reveal
+from mcpvisor.supervisor.secret_names import names_secret, passwords_in
 from mcpvisor.supervisor.spec import StdioLaunch
 
 INHERITED: Final = (
@@ -53,6 +54,23 @@ def child_environment(launch: StdioLaunch, marker: Marker, own: Mapping[str, str
     environment[INSTANCE_VARIABLE] = marker.instance
     environment[SERVER_VARIABLE] = marker.label
     return environment
+
+
+def is_inherited(name: str) -> bool:
+    """Whether every server gets the variable anyway, so that its value is no secret."""
+    return _matches(name, INHERITED)
+
+
+def inherited_secrets(launch: StdioLaunch, own: Mapping[str, str]) -> list[str]:
+    """What a server inherits that must not be shown: variables of telling names, and passwords in a proxy's address."""
+    wanted = (*INHERITED, *launch.inherit_env)
+    found: list[str] = []
+    for name, value in own.items():
+        if _matches(name, wanted):
+            found += passwords_in(value)
+            if names_secret(name):
+                found.append(value)
+    return found
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

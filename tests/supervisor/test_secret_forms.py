@@ -1,0 +1,113 @@
+"""In which writings a secret is found again, and how those of all servers are masked at once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcpvisor.supervisor.known_secrets import MAX_KNOWN, KnownSecrets
+from mcpvisor.supervisor.masking import MAX_LASTING, Mask
+from mcpvisor.supervisor.secret_forms import forms
+
+SECRET = "p/7+ä-canary_51e2"
+KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\nzQ==\n-----END PRIVATE KEY-----\n"
+
+
+@settings(deadline=None)
+@given(secret=st.text(min_size=8), before=st.text(max_size=5), behind=st.text(max_size=5))
+def test_base64(secret: str, before: str, behind: str):
+    """Whatever stands beside it in base64, what is left of it is two characters at each end at the most."""
+    data = f"{before}{secret}{behind}".encode("utf-8", "surrogatepass")
+    try:
+        secret.encode()
+    except UnicodeEncodeError:
+        return
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        written = encode(data).decode()
+        masked = min((written.replace(form, "") for form in forms(secret)), key=len)
+        beside = len((before + behind).encode("utf-8", "surrogatepass"))
+        assert len(masked) <= beside * 4 / 3 + 8
+
+
+@pytest.mark.parametrize("write", [str, json.dumps, quote, quote_plus, lambda one: quote(one, safe="").lower()])
+def test_writings(write):
+    """JSON, forms and addresses escape some characters; each of these is the same secret, for a server's mask and for all."""
+    known = KnownSecrets()
+    known.learn([SECRET])
+    told = f"x {write(SECRET)} y"
+
+    for masked in (Mask([SECRET]).text(told), known.text(told)):
+        assert "***" in masked
+        assert "canary" not in masked
+
+
+def test_each_line_of_a_key():
+    """A secret of several lines comes back line by line on stderr; what begins every key is no secret."""
+    mask = Mask([KEY])
+
+    assert "-----BEGIN PRIVATE KEY----- of x" == mask.text("-----BEGIN PRIVATE KEY----- of x")
+    assert b"key: ***" == mask.raw(b"key: MIGHAgEAMBMGByqGSM49")
+
+
+def test_what_rotates_for_ever_is_bounded():
+    """Old values are masked for long and not for ever; what is in force always is."""
+    mask = Mask(["in-force-00"])
+    for number in range(MAX_LASTING * 2):
+        mask.learn(["in-force-00", f"rotated-{number:04}"])
+
+    assert "***" == mask.text("in-force-00")
+    assert "***" == mask.text(f"rotated-{MAX_LASTING + 2:04}")
+    assert "rotated-0001" == mask.text("rotated-0001")
+
+
+def test_known_secrets():
+    """Those of all servers are masked from eight characters on, the longest first, also one that was cut with the text."""
+    known = KnownSecrets()
+    assert "any text" == known.text("any text")
+    known.learn(["short", "long-enough", "long-enough-and-more"])
+
+    assert "short" == known.text("short")
+    assert "a *** b ***c" == known.text("a long-enough b long-enough-and-morec")
+    assert "cut: ***" == known.text("cut: long-enough-and-m")
+    assert "cut ***… here" == known.text("cut long-enou… here")
+    assert {"k": ["***", 1, None, {"x": "a ***"}]} == known.value({"k": ["long-enough", 1, None, {"x": "a long-enough"}]})
+
+
+@settings(deadline=None)
+@given(before=st.text("ab", max_size=12), behind=st.text("ab", max_size=12), value=st.text("ab", min_size=8, max_size=20))
+def test_known_secrets_are_found_wherever_they_stand(before: str, behind: str, value: str):
+    """At whatever place of a text a value begins, and however much around it is like it."""
+    known = KnownSecrets()
+    known.learn([value])
+
+    assert value not in known.text(f"{before}{value}{behind}")
+
+
+def test_known_secrets_are_bounded():
+    """The newest values are remembered, and whatever is learnt again counts as new."""
+    known = KnownSecrets()
+    known.learn(["in-force-00"])
+    for start in range(0, MAX_KNOWN + 500, 500):
+        known.learn(["in-force-00", *(f"rotated-{number:05}" for number in range(start, start + 500))])
+
+    assert "***" == known.text("in-force-00")
+    assert "***" == known.text(f"rotated-{MAX_KNOWN:05}")
+    assert "rotated-00001" == known.text("rotated-00001")
+
+
+def test_known_secrets_take_no_time_by_their_number():
+    """A line of stderr takes as long with thousands of secrets as with one."""
+    known = KnownSecrets()
+    known.learn([f"{number:08}-of-many" for number in range(2000)])
+    line = "GET /tools/list took 12 ms; " * 18
+    began = time.thread_time()
+    for _ in range(200):
+        known.text(line)
+
+    assert time.thread_time() - began < 0.2
