@@ -38,8 +38,11 @@ def read_document(file: Path, uid: int) -> Document:
     return parse_toml(text, file) if file.suffix == ".toml" else parse_json(text, file)
 
 
-def read_bytes(file: Path, uid: int, what: str = "a configuration file") -> bytes:
-    """The bytes of a file that only root or `uid` can change. Raises ConfigError where that is not so."""
+def read_bytes(file: Path, uid: int | None, what: str = "a configuration file") -> bytes:
+    """The bytes of a file that only root or `uid` can change. Raises ConfigError where that is not so.
+
+    None is for a file that is only looked at, whoever can change it.
+    """
     try:
         # Not blocking: opening a named pipe would else wait for its other end for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -52,7 +55,7 @@ def read_bytes(file: Path, uid: int, what: str = "a configuration file") -> byte
             raise ConfigError(Problem(file=file, message=f"is {kind}", expected=what))
         if info.st_size > MAX_BYTES:
             raise ConfigError(Problem(file=file, message=f"larger than {MAX_BYTES // 1024**2} MiB", expected=what))
-        reason = distrust(file, info, uid)
+        reason = distrust(file, info, uid) if uid is not None else ""
         if reason:
             raise ConfigError(Problem(file=file, message=reason))
         return _all_of(descriptor)

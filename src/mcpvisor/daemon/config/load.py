@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpvisor.daemon.config.config_file import decode, read_bytes, read_document
+from mcpvisor.daemon.config.dialects import is_ours
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
 from mcpvisor.daemon.config.entry_scope import Item, home_expanded
 from mcpvisor.daemon.config.expansion import Sources
@@ -161,7 +162,7 @@ class _Loading:
         has_unread = False
         for file in files:
             document = documents[file.path]
-            if isinstance(document, Problem) or document.file.suffix != ".toml":
+            if isinstance(document, Problem) or not is_ours(document):
                 has_unread = has_unread or isinstance(document, Problem)
                 continue
             of_file = read_handlers(document, self._sources(document))
@@ -184,10 +185,10 @@ class _Loading:
         overrides: Mapping[str, Mapping[str, Any]],
         previous: Basis | None,
     ) -> Basis | None:
-        documents = [document for document in mains.values() if isinstance(document, Document)]
         is_gone = previous is not None and not previous.mains <= mains.keys()
-        if is_gone or len(documents) < len(mains):
+        if is_gone or any(isinstance(document, Problem) for document in mains.values()):
             return previous
+        documents = [document for document in mains.values() if isinstance(document, Document) and is_ours(document)]
         environment, problems = environment_layer(self._environ)
         credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""))
         files = [self._file_layer(document) for document in documents]
