@@ -73,7 +73,7 @@ def form_of(document: Document) -> Form | None:
         return None
     if all(isinstance(data[key], dict) for key in keys) and any(_is_entry(data[key]) for key in keys):
         return Form(Dialect.BARE, ())
-    near = next((near for key in keys if (near := nearest(key, [*_ROOTS, "mcp"]))), "")
+    near = next((near for key in keys if (near := nearest(key, ["mcp", *reversed(_ROOTS)]))), "")
     raise ConfigError(document.problem((keys[0],), "the file has no table of servers", expected=_SAID, near=near))
 
 

@@ -48,7 +48,7 @@ def our_table(reading: Reading, folder: Path, environ: Mapping[str, str]) -> dic
     _command(values, environ)
     _texts_of_tables(values)
     for key in ("args", "env", "headers", "tools"):
-        if isinstance(values.get(key), dict | list) and not any(_strings(values[key])):
+        if _is_empty(values.get(key)):
             del values[key]
     _paths(values, folder, environ)
     values = {key: _with_whole_files(value, folder, environ) for key, value in values.items()}
@@ -124,6 +124,11 @@ def _plain(item: Item, reading: Reading) -> Any:
     if isinstance(value, list):
         return [_plain(Item(one, (*item.path, n), item.document), reading) for n, one in enumerate(value)]
     return value
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a table or list says nothing at all; an empty text says something."""
+    return value == [] or (isinstance(value, dict) and all(_is_empty(one) for one in value.values()))
 
 
 def _flag(value: Any) -> Any:
