@@ -7,6 +7,7 @@ server of a test, `/golden` for the folder that a file was put into, and `/home/
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,10 @@ VARIABLES = {
     )
 }
 """What the golden files want of the daemon's environment."""
+
+
+NAMES = {name for dialect in DIALECTS for name in tomllib.loads((FILES / dialect / EXPECTED).read_text())["servers"]}
+"""The servers that all of them together become; no two have one name."""
 
 
 class Golden(NamedTuple):

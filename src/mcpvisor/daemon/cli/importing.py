@@ -44,10 +44,10 @@ def import_files(arguments: argparse.Namespace) -> int:
 
     uid = os.geteuid()
     try:
-        files = [_only(drafts_of(file, os.environ), arguments.only) for file in arguments.files]
+        files = _only([drafts_of(file, os.environ) for file in arguments.files], arguments.only)
     except ConfigError as error:
         raise CliError(Exit.CONFIG, clean_line(str(error))) from error
-    _check_names(files, arguments.only)
+    _check_names(files)
     try:
         target = target_of(arguments.to, arguments.files, os.environ, uid)
     except ConfigError as error:
@@ -73,36 +73,36 @@ def import_files(arguments: argparse.Namespace) -> int:
     return int(Exit.DONE if is_whole else Exit.NO)
 
 
-def _only(drafts: Drafts, names: Sequence[str]) -> Drafts:
-    """The same without servers that nobody asked for."""
+def _only(files: Sequence[Drafts], names: Sequence[str]) -> Sequence[Drafts]:
+    """The same without servers that nobody asked for. Raises CliError for a name that is in none of the files."""
     from dataclasses import replace
 
     if not names:
-        return drafts
-    wanted = tuple(draft for draft in drafts.servers if draft.name in names or draft.written in names)
-    return replace(drafts, servers=wanted, refused=tuple(one for one in drafts.refused if one.server in names))
-
-
-def _check_names(files: Iterable[Drafts], only: Sequence[str]) -> None:
-    """Refuse names that are in two of the files, and names that were asked for and are in none."""
-    places: dict[str, str] = {}
-    known: set[str] = set()
-    for drafts in files:
-        known |= {problem.server for problem in drafts.refused}
-        for draft in drafts.servers:
-            known |= {draft.name, draft.written}
-            if draft.name in places and not draft.faults:
-                message = (
-                    f'the name "{draft.name}" is in both {places[draft.name]} and {draft.place}; import one of them by --only'
-                )
-                raise CliError(Exit.NO, f"nothing was written: {clean_line(message)}")
-            if not draft.faults:
-                places[draft.name] = draft.place
-    missing = [name for name in only if name not in known]
+        return files
+    known = {name for one in files for draft in one.servers for name in (draft.name, draft.written)}
+    known |= {problem.server for one in files for problem in one.refused}
+    missing = [name for name in names if name not in known]
     if missing:
-        raise CliError(
-            Exit.USAGE, f"no server is called {clean_line(missing[0])}; there are: {clean_line(', '.join(sorted(known)))}"
+        there = f"no server is called {missing[0]}; there are: {', '.join(sorted(known))}"
+        raise CliError(Exit.USAGE, clean_line(there))
+    return [
+        replace(
+            one,
+            servers=tuple(draft for draft in one.servers if draft.name in names or draft.written in names),
+            refused=tuple(problem for problem in one.refused if problem.server in names),
         )
+        for one in files
+    ]
+
+
+def _check_names(files: Iterable[Drafts]) -> None:
+    """Refuse a name that is in two of the files."""
+    places: dict[str, str] = {}
+    for draft in (draft for drafts in files for draft in drafts.usable):
+        if draft.name in places:
+            message = f'the name "{draft.name}" is in both {places[draft.name]} and {draft.place}; import one of them by --only'
+            raise CliError(Exit.NO, f"nothing was written: {clean_line(message)}")
+        places[draft.name] = draft.place
 
 
 def _refusal(usable: Sequence[Draft], taken: Mapping[str, str]) -> CliError | None:
