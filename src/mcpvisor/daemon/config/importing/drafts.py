@@ -69,7 +69,8 @@ def drafts_of(file: Path, environ: Mapping[str, str]) -> Drafts:
 
     Raises ConfigError for a file that cannot be read, is no other program's, or holds no servers.
     """
-    document = _document(file.absolute())
+    file = file.absolute()
+    document = _document(file)
     if is_ours(document):
         message = "is in our own form already"
         raise ConfigError(
