@@ -27,7 +27,7 @@ _KNOWN = re.compile(
     r"""|(?<=Bearer )[^\s"']+|(?<=Basic )[^\s"']+"""
 )
 _AUTHORITY = re.compile(r"""(?<=://)[^/@\s"']+(?=@)""")
-_QUERY = re.compile(r"""(?<=[?&])([^=&#\s]+)=([^&#\s"']+)""")
+_QUERY = re.compile(r"""(?<=[?&])([^=&#?\s]+)=([^&#\s"']+)""")
 _RANDOM: Final = r"(?=[A-Za-z0-9+=]*[0-9])(?=[A-Za-z0-9+=]*[A-Za-z])[A-Za-z0-9+=]{20,}"
 _LONG = re.compile(rf"(?<![A-Za-z0-9+=_@/.-]){_RANDOM}(?![A-Za-z0-9+=_@/.-])")
 _SEGMENT = re.compile(rf"(?<=/){_RANDOM}(?=/|\?|#|$)")

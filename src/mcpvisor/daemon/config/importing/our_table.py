@@ -64,7 +64,7 @@ def variables_in(table: Mapping[str, Any]) -> Iterator[str]:
                 found[f"the credential {name}"] = None
             elif kind == "file":
                 found[f"the file {name}"] = None
-            elif ":-" not in name and name not in {"HOME", "PATH"}:
+            elif name.isidentifier() and name not in {"HOME", "PATH"}:
                 found[f"the variable {name} in the daemon's environment"] = None
     yield from found
 
