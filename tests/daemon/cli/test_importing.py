@@ -180,22 +180,25 @@ def test_what_cannot_be_carried_over(folder, source, capsys):
             bad={"comand": "x"},
             asks={"command": "x", "args": ["${input:key}"]},
             text="npx",
+            **{"goo d": {"command": "y"}, "goo-d": {"command": "z"}},
         )
     )
 
     assert 1 == main(["import", str(file), "--yes"])
     out, err = capsys.readouterr()
     text = (folder / "servers.d/mcp.toml").read_text()
-    assert "1 server written" in err
-    assert [name in out.partition("could not be carried over:")[2] for name in ("bad: ", "asks: ", "text: ")] == [True] * 3
-    assert ["good"] == list(tomllib.loads(text)["servers"])
+    assert "2 servers written" in err
+    lost = out.partition("could not be carried over:")[2]
+    assert [True] * 4 == [f"    {name}: {file}" in lost for name in ("bad", "asks", "text", "goo-d")]
+    assert ["good", "goo-d"] == list(tomllib.loads(text)["servers"])
+    assert "y" == tomllib.loads(text)["servers"]["goo-d"]["command"]
     assert '#   [servers.asks]\n#   command = "x"\n#   args = ["${cred:key}"]\n' in text
     assert 0 == check([folder], os.environ).exit_code
 
     uncommented = (
         text.replace("#   [servers.asks]", "[servers.asks]").replace("#   command", "command").replace("#   args", "args")
     )
-    assert ["good", "asks"] == list(tomllib.loads(uncommented)["servers"])
+    assert ["good", "asks", "goo-d"] == list(tomllib.loads(uncommented)["servers"])
 
 
 def test_of_nothing_nothing_is_written(folder, source, capsys):

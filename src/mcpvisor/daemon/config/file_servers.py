@@ -72,7 +72,7 @@ def read_foreign(
 ) -> FileEntries:
     """All entries of another program's file. `keep` is given each one as it was read, for who writes it as ours.
 
-    With `keep` nothing is said but once: what has no use stays in the scope of its entry.
+    With `keep` what has no use is not among the findings: each of it stays in the scope of its entry.
     """
     try:
         form = form_of(document)

@@ -83,8 +83,8 @@ def drafts_of(file: Path, environ: Mapping[str, str]) -> Drafts:
         raise ConfigError(found.failure)
     if form is None or not (readings or found.findings.problems):
         raise ConfigError(Problem(file=file, message="holds no servers"))
-    names = {problem.server for problem in found.findings.problems} - {reading.name for reading in readings}
-    refused = tuple(problem for problem in found.findings.problems if problem.server in names)
+    of_drafts = {problem for reading in readings for problem in reading.scope.findings.problems}
+    refused = tuple(problem for problem in found.findings.problems if problem not in of_drafts)
     drafts = tuple(_draft(reading, document, environ) for reading in readings)
     return Drafts(file, form.dialect.value, drafts, tuple(_lost_beside(document)), refused)
 
