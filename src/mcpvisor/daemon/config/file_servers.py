@@ -143,7 +143,7 @@ class _EntryReader:
         scope = self._scope(name)
         spec: ServerSpec | None = None
         if isinstance(value, dict):
-            items = self._items(written, value, path, scope)
+            items = self._items(value, path, scope)
             reader = TableReader(with_defaults(items, self._defaults), scope)
             spec = read_entry(reader, self._document, path, shown_name=written if name != written else "")
         else:
@@ -160,8 +160,8 @@ class _EntryReader:
     def _scope(self, name: str) -> Scope:
         return Scope(name, self._sources, Findings(), foreign=False)
 
-    def _items(self, _: str, value: dict[str, Any], path: KeyPath, __: Scope) -> dict[str, Item]:
-        """The items of an entry under our keys."""
+    def _items(self, value: dict[str, Any], path: KeyPath, scope: Scope) -> dict[str, Item]:  # noqa: ARG002 - for another form
+        """The items of an entry under our keys; what is wrong with how they are written goes into the scope."""
         return items_of(value, path, self._document)
 
     def _name(self, written: str, path: KeyPath) -> str | None:
@@ -198,12 +198,12 @@ class _ForeignReader(_EntryReader):
     def _scope(self, name: str) -> Scope:
         return Scope(name, self._sources, Findings(), foreign=True, repeats=Repeats() if self._keep else self.repeats)
 
-    def _items(self, written: str, value: dict[str, Any], path: KeyPath, scope: Scope) -> dict[str, Item]:
+    def _items(self, value: dict[str, Any], path: KeyPath, scope: Scope) -> dict[str, Item]:
         items = translated(
             value, path, self._document, scope, self._form.dialect, self._around, suggests=self._keep is not None
         )
         if self._keep is not None:
-            self._keep(Reading(scope.server, written, path, items, tuple(scope.findings.problems), scope))
+            self._keep(Reading(scope.server, str(path[-1]), path, items, tuple(scope.findings.problems), scope))
         return items
 
     def _name(self, written: str, path: KeyPath) -> str | None:

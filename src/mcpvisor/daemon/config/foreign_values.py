@@ -23,9 +23,9 @@ _ERAS: Final = {"initialize": "legacy", "auto": "auto", "discover": "modern"}
 _NO_POLICY: Final = 'null meant no restarts there; here it is started again: write "restart": {"policy": "never"} to have none'
 
 
-def renamed(*ours: str) -> Reading:
-    """The same value under our key."""
-    key: OurKey = (ours[0], ours[1]) if len(ours) > 1 else (ours[0],)
+def renamed(ours: str, within: str = "") -> Reading:
+    """The same value under our key, or under one within that table."""
+    key: OurKey = (ours, within) if within else (ours,)
     return lambda item, _: {key: item.value}
 
 
