@@ -32,7 +32,9 @@ class Form:
     root: KeyPath
 
 
-_ROOTS: Final = {"mcpServers": Dialect.MCP_SERVERS, "servers": Dialect.VS_CODE, "mcp_servers": Dialect.CODEX}
+ROOTS: Final = {"mcpServers": Dialect.MCP_SERVERS, "servers": Dialect.VS_CODE, "mcp_servers": Dialect.CODEX}
+"""The keys under which servers stand at the top of a file; `mcp` has them too, or a table of them."""
+
 _SAID: Final = '"mcpServers" (Claude, Cursor, Windsurf, Kiro and others), "servers" (VS Code) or "mcp" (OpenCode)'
 
 OUR_TABLES: Final = (*SECTIONS, "servers", "handlers", "routes", "routing", "defaults")
@@ -61,11 +63,11 @@ def form_of(document: Document) -> Form | None:
     Raises ConfigError where it says something, and no servers can be found in it.
     """
     data = document.data
-    roots = [key for key in _ROOTS if key in data]
+    roots = [key for key in ROOTS if key in data]
     if len(roots) > 1:
         raise ConfigError(document.problem((roots[1],), f"stands beside {roots[0]}", expected="one of the two"))
     if roots:
-        return Form(_ROOTS[roots[0]], (roots[0],))
+        return Form(ROOTS[roots[0]], (roots[0],))
     if "mcp" in data:
         return _within_mcp(data["mcp"])
     keys = [key for key in data if not is_comment(key)]
@@ -73,7 +75,7 @@ def form_of(document: Document) -> Form | None:
         return None
     if all(isinstance(data[key], dict) for key in keys) and any(_is_entry(data[key]) for key in keys):
         return Form(Dialect.BARE, ())
-    near = next((near for key in keys if (near := nearest(key, ["mcp", *reversed(_ROOTS)]))), "")
+    near = next((near for key in keys if (near := nearest(key, ["mcp", *reversed(ROOTS)]))), "")
     raise ConfigError(document.problem((keys[0],), "the file has no table of servers", expected=_SAID, near=near))
 
 

@@ -8,14 +8,23 @@ from typing import Final
 
 from mcpvisor.daemon.config import foreign_values as values
 from mcpvisor.daemon.config.dialects import Dialect
-from mcpvisor.daemon.config.foreign_values import Reading
+from mcpvisor.daemon.config.entry_scope import Item, Scope
+from mcpvisor.daemon.config.foreign_values import Reading, Values
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """A key of another program that has a meaning here: `read` makes our keys and values of what is written."""
+    """A key of another program that means one of ours: `ours`, with a dot before a key within a table.
 
-    read: Reading
+    `reading` makes our keys and values of what is written; without it the value is the same.
+    """
+
+    ours: str
+    reading: Reading | None = None
+
+    def read(self, item: Item, scope: Scope) -> Values:
+        """What is written, under our keys."""
+        return (self.reading or values.renamed(*self.ours.split(".")))(item, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +38,36 @@ _CLIENTS = Nothing("approvals are the client's; not used here")
 _SIGN_IN = Nothing("nobody can sign in at a daemon; use headers, or an entry in TOML with auth")
 _TASKS = Nothing("how long a task may take is call_max here")
 
-_EVERYBODY: Final[Mapping[str, Means | Nothing]] = {
+EVERYBODY: Final[Mapping[str, Means | Nothing]] = {
     # what is run or called
-    "cmd": Means(values.renamed("command")),
-    "serverUrl": Means(values.renamed("url")),
-    "httpUrl": Means(values.streamable_url),
-    "uri": Means(values.renamed("url")),
-    "transportType": Means(values.renamed("type")),
-    "environment": Means(values.renamed("env")),
-    "envs": Means(values.renamed("env")),
-    "http_headers": Means(values.renamed("headers")),
-    "auth": Means(values.credentials),
+    "cmd": Means("command"),
+    "serverUrl": Means("url"),
+    "httpUrl": Means("url", values.streamable_url),
+    "uri": Means("url"),
+    "transportType": Means("type"),
+    "environment": Means("env"),
+    "envs": Means("env"),
+    "http_headers": Means("headers"),
+    "auth": Means("auth", values.credentials),
     # whether it runs
-    "disabled": Means(values.inverted("enabled")),
-    "isActive": Means(values.renamed("enabled")),
+    "disabled": Means("enabled", values.inverted("enabled")),
+    "isActive": Means("enabled"),
     # how long
-    "timeout": Means(values.limit("call_timeout")),
-    "tool_timeout_sec": Means(values.limit("call_timeout")),
-    "startupTimeout": Means(values.limit("start_timeout")),
-    "startup_timeout_sec": Means(values.limit("start_timeout")),
-    "startup_timeout_ms": Means(values.milliseconds("start_timeout")),
+    "timeout": Means("call_timeout", values.limit("call_timeout")),
+    "tool_timeout_sec": Means("call_timeout", values.limit("call_timeout")),
+    "startupTimeout": Means("start_timeout", values.limit("start_timeout")),
+    "startup_timeout_sec": Means("start_timeout", values.limit("start_timeout")),
+    "startup_timeout_ms": Means("start_timeout", values.milliseconds("start_timeout")),
     # what is shown
-    "tools": Means(values.tools),
-    "includeTools": Means(values.only_tools),
-    "enabled_tools": Means(values.only_tools),
-    "excludeTools": Means(values.renamed("tools", "deny")),
-    "disabledTools": Means(values.renamed("tools", "deny")),
-    "disabled_tools": Means(values.renamed("tools", "deny")),
+    "tools": Means("tools", values.tools),
+    "includeTools": Means("tools.allow", values.only_tools),
+    "enabled_tools": Means("tools.allow", values.only_tools),
+    "excludeTools": Means("tools.deny"),
+    "disabledTools": Means("tools.deny"),
+    "disabled_tools": Means("tools.deny"),
     # how it is kept running
-    "restartPolicy": Means(values.restart_policy),
-    "lifecycle": Means(values.lifecycle),
+    "restartPolicy": Means("restart", values.restart_policy),
+    "lifecycle": Means("era", values.lifecycle),
     # known, and of no use
     "envFile": Nothing("the file is not read; put its variables into env"),
     "env_keys": Nothing("they are kept where only that program finds them; put them into env"),
@@ -78,15 +87,16 @@ _EVERYBODY: Final[Mapping[str, Means | Nothing]] = {
     "supports_parallel_tool_calls": Nothing("calls run side by side; concurrency = 1 has them one after another"),
     "experimental_environment": Nothing("servers run where the daemon runs"),
 }
+"""Keys that mean the same whoever writes them."""
 
-_OF_ONE: Final[Mapping[Dialect, Mapping[str, Means | Nothing]]] = {
-    Dialect.VS_CODE: {"type": Means(values.http_or_sse)},
-    Dialect.OPENCODE: {"timeout": Means(values.milliseconds("start_timeout"))},
+OF_ONE: Final[Mapping[Dialect, Mapping[str, Means | Nothing]]] = {
+    Dialect.VS_CODE: {"type": Means("type", values.http_or_sse)},
+    Dialect.OPENCODE: {"timeout": Means("start_timeout", values.milliseconds("start_timeout"))},
     Dialect.CODEX: {
-        "env_vars": Means(values.inherited),
-        "bearer_token": Means(values.bearer),
-        "bearer_token_env_var": Means(values.bearer_variable),
-        "env_http_headers": Means(values.header_variables),
+        "env_vars": Means("inherit_env", values.inherited),
+        "bearer_token": Means("auth", values.bearer),
+        "bearer_token_env_var": Means("auth", values.bearer_variable),
+        "env_http_headers": Means("headers", values.header_variables),
         "tools": _CLIENTS,
     },
 }
@@ -95,5 +105,5 @@ _OF_ONE: Final[Mapping[Dialect, Mapping[str, Means | Nothing]]] = {
 
 def meaning_of_key(key: str, dialect: Dialect) -> Means | Nothing | None:
     """What a key of another program means; None where it means what ours of that name does, or is not known."""
-    own = _OF_ONE.get(dialect, {})
-    return own[key] if key in own else _EVERYBODY.get(key)
+    own = OF_ONE.get(dialect, {})
+    return own[key] if key in own else EVERYBODY.get(key)
