@@ -163,15 +163,26 @@ def test_somebody_quicker_wins(tmp_path: Path) -> None:
 
 def test_the_group_of_the_daemon_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder of root's that the daemon's group may enter, the new file is that group's to read, and nobody else's."""
-    given: list[tuple[str, int]] = []
-    monkeypatch.setattr(os, "fchown", lambda _, uid, gid: given.append(("chown", gid)))
-    monkeypatch.setattr("mcpvisor.daemon.config.importing.target.distrust", lambda *_: "")
+    given: list[int] = []
+
+    def chown(_: int, __: int, gid: int) -> None:
+        given.append(gid)
+
+    def no_reason(*_: object) -> str:
+        return ""
+
+    def of_group(*_: object, **__: object) -> os.stat_result:
+        return folder
+
     tmp_path.chmod(0o750)
-    folder = os.stat_result((*os.stat(tmp_path)[:5], 4242, *os.stat(tmp_path)[6:]))
-    monkeypatch.setattr(Path, "stat", lambda *_, **__: folder)
+    there = tuple(tmp_path.stat())
+    folder = os.stat_result((*there[:5], 4242, *there[6:]))
+    monkeypatch.setattr(os, "fchown", chown)
+    monkeypatch.setattr("mcpvisor.daemon.config.importing.target.distrust", no_reason)
+    monkeypatch.setattr(Path, "stat", of_group)
 
     write_new(tmp_path / "a.toml", "x", 0)
     monkeypatch.undo()
 
-    assert [("chown", 4242)] == given
+    assert [4242] == given
     assert 0o640 == (tmp_path / "a.toml").stat().st_mode & 0o777
