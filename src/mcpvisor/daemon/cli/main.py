@@ -14,6 +14,7 @@ from mcpvisor.daemon.cli import (
     configuring,
     following,
     handling,
+    importing,
     looking,
     ordering,
     serving,
@@ -23,7 +24,7 @@ from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
 from mcpvisor.daemon.cli.verb import Parser
 
-_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, backing, bridging)
+_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, importing, backing, bridging)
 
 
 def build_parser() -> Parser:

@@ -41,10 +41,11 @@ def read_document(file: Path, uid: int) -> Document:
     return parse_toml(text, file) if file.suffix == ".toml" else parse_json(text, file)
 
 
-def read_bytes(file: Path, uid: int, what: str = "a configuration file", limit: int = MAX_BYTES) -> bytes:
+def read_bytes(file: Path, uid: int | None, what: str = "a configuration file", limit: int = MAX_BYTES) -> bytes:
     """The bytes of a file that only root or `uid` can change. Raises ConfigError where that is not so.
 
-    `what` says what is expected, and `limit` how many bytes of it.
+    `what` says what is expected, and `limit` how many bytes of it. No `uid` is for a file that is only looked at, whoever can
+    change it.
     """
     for _ in range(_LOOKS):
         try:
@@ -54,7 +55,7 @@ def read_bytes(file: Path, uid: int, what: str = "a configuration file", limit: 
     raise ConfigError(Problem(file=file, message="cannot be read: it is replaced again and again", expected=what))
 
 
-def _read_once(file: Path, uid: int, what: str, limit: int) -> bytes:
+def _read_once(file: Path, uid: int | None, what: str, limit: int) -> bytes:
     try:
         # Not blocking: opening a named pipe would else wait for its other end for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -67,7 +68,7 @@ def _read_once(file: Path, uid: int, what: str, limit: int) -> bytes:
             raise ConfigError(Problem(file=file, message=f"is {kind}", expected=what))
         if info.st_size > limit:
             raise ConfigError(Problem(file=file, message=f"larger than {_shown(limit)}", expected=what))
-        reason = distrust(file, uid, info)
+        reason = distrust(file, uid, info) if uid is not None else ""
         if reason:
             raise ConfigError(Problem(file=file, message=reason))
         return _all_of(descriptor, limit)

@@ -20,6 +20,30 @@ class Item:
     document: Document
 
 
+class Repeats:
+    """What would be said of many entries of one file in the same words, and is to be said once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[Problem]] = {}
+
+    def add(self, path: KeyPath, problem: Problem) -> None:
+        """Remember one more place; the same key with the same words is the same thing."""
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        self._found.setdefault((key, problem.message), []).append(problem)
+
+    def all(self) -> list[Problem]:
+        """Every place, in the order in which they were found."""
+        return [problem for problems in self._found.values() for problem in problems]
+
+    def once(self) -> list[Problem]:
+        """The first place of each, with the number of the others."""
+        told: list[Problem] = []
+        for first, *others in self._found.values():
+            more = f" (and in {len(others)} more place{'s' if len(others) > 1 else ''})" if others else ""
+            told.append(replace(first, message=first.message + more))
+        return told
+
+
 class Scope:
     """What all readers of one entry share: its name, its variables, whose file it is, and what was found."""
 
@@ -32,6 +56,7 @@ class Scope:
         foreign: bool,
         handler: str = "",
         entry: Item | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
         self.server = server
         self.handler = handler
@@ -41,6 +66,9 @@ class Scope:
         self.findings = findings
         self.foreign = foreign
         """Whether the entry is from another program's file: its unknown keys and quoted booleans are forgiven."""
+        self.repeats = repeats if repeats is not None else Repeats()
+        self.unused_paths: set[KeyPath] = set()
+        """What is written in the entry and has no use here."""
 
     def problem(self, item: Item, message: str, *, expected: str = "", near: str = "") -> None:
         """Record an error; the entry is rejected."""
@@ -49,6 +77,11 @@ class Scope:
     def hint(self, item: Item, message: str, *, near: str = "") -> None:
         """Record a warning; the entry runs."""
         self.findings.hints.append(self._at(item, message, "", near))
+
+    def unused(self, item: Item, message: str, *, near: str = "") -> None:
+        """Record that what is written here has no use; it is told once for the whole file."""
+        self.unused_paths.add(item.path)
+        self.repeats.add(item.path, self._at(item, message, "", near))
 
     def missing(self, key: str, *, expected: str) -> None:
         """Record that a key is not there, at the place of the entry."""

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcpvisor.daemon.config.dialects import Form, form_of, is_comment, is_ours
 from mcpvisor.daemon.config.discovery import Found
-from mcpvisor.daemon.config.entry_scope import Item, Scope, items_of, kind_of
+from mcpvisor.daemon.config.entry_scope import Item, Repeats, Scope, items_of, kind_of
 from mcpvisor.daemon.config.expansion import Sources
 from mcpvisor.daemon.config.file_handlers import TABLES as TABLES_OF_HANDLERS
 from mcpvisor.daemon.config.foreign_entry import translated
+from mcpvisor.daemon.config.foreign_variables import surroundings_of
 from mcpvisor.daemon.config.names import EXPECTED, carried_over, is_name
 from mcpvisor.daemon.config.positions import Document, KeyPath, show_path
-from mcpvisor.daemon.config.problems import Findings, Problem, cut
+from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem, cut
 from mcpvisor.daemon.config.server_entry import MISFITS, read_entry, with_defaults
 from mcpvisor.daemon.config.settings import SECTIONS
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.spec import ServerSpec
 
-ROOTS: Final = {"mcpServers": "Claude, Cursor, Windsurf, Kiro and others", "servers": "VS Code"}
-"""Where a JSON file holds its servers, and whose form that is."""
-
 IN_DROP_INS: Final = ("servers", "handlers", "routes")
 """The tables of ours that may stand in a file of `servers.d`."""
 
-_LATER_ROOTS: Final = {"mcp": "OpenCode"}
-_COMMENT = re.compile(r"//.*|#.*|[$_].*", re.DOTALL)
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one entry of another program was read: its name here and there, its items under our keys, and what was found."""
+
+    name: str
+    written: str
+    path: KeyPath
+    items: Mapping[str, Item]
+    faults: tuple[Problem, ...]
+    """What has no form of ours; `scope` goes on to have what is wrong with the entry as one of ours too."""
+    scope: Scope
 
 
 @dataclass(slots=True)
@@ -43,24 +51,48 @@ class FileEntries:
 
 def read_servers(file: Found, document: Document, defaults: Mapping[str, Item], sources: Sources) -> FileEntries:
     """All entries of a document. A bad one is rejected by itself; what is no table of entries fails the file."""
+    if not is_ours(document):
+        return read_foreign(document, defaults, sources)
     entries = FileEntries()
-    foreign = document.file.suffix != ".toml"
-    if foreign:
-        root = _foreign_root(document, entries)
-    else:
-        _check_tables(file, document, entries.findings)
-        root = "servers"
-    if root is None or entries.failure is not None:
-        return entries
-    table = document.data.get(root, {})
+    _check_tables(file, document, entries.findings)
+    table = document.data.get("servers", {})
     if not isinstance(table, dict):
-        _fail(entries, document.problem((root,), f"is {kind_of(table)}", expected=f"{root} as one object of servers"))
-        return entries
+        return _failed(document.problem(("servers",), f"is {kind_of(table)}", expected="servers as one object of servers"))
     reader = _EntryReader(document, defaults, sources, entries)
     for written, value in table.items():
-        if foreign and _COMMENT.fullmatch(written) and not isinstance(value, dict):
-            continue
-        reader.read(written, value, (root, written))
+        reader.read(written, value, ("servers", written))
+    return entries
+
+
+def read_foreign(
+    document: Document,
+    defaults: Mapping[str, Item],
+    sources: Sources,
+    keep: Callable[[Reading], None] | None = None,
+) -> FileEntries:
+    """All entries of another program's file. `keep` is given each one as it was read, for who writes it as ours.
+
+    With `keep` what has no use is not among the findings: each of it stays in the scope of its entry.
+    """
+    try:
+        form = form_of(document)
+    except ConfigError as error:
+        return _failed(error.problem)
+    if form is None:
+        return FileEntries()
+    table: Any = document.data
+    for key in form.root:
+        table = table[key]
+    if not isinstance(table, dict):
+        where = ".".join(map(str, form.root))
+        return _failed(document.problem(form.root, f"is {kind_of(table)}", expected=f"{where} as one object of servers"))
+    entries = FileEntries()
+    reader = _ForeignReader(document, defaults, sources, entries, form, keep)
+    for written, value in table.items():
+        if not is_comment(written) or isinstance(value, dict):
+            reader.read(written, value, (*form.root, written))
+    if keep is None:
+        entries.findings.hints += reader.repeats.once()
     return entries
 
 
@@ -95,29 +127,28 @@ def _faults_of_default(key: str, item: Item, sources: Sources) -> list[Problem]:
 
 
 class _EntryReader:
-    """Reads the entries of one document into `entries`."""
+    """Reads the entries of one document of ours into `entries`."""
 
     def __init__(self, document: Document, defaults: Mapping[str, Item], sources: Sources, entries: FileEntries) -> None:
         self._document = document
         self._defaults = defaults
         self._sources = sources
         self._entries = entries
-        self._foreign = document.file.suffix != ".toml"
 
     def read(self, written: str, value: Any, path: KeyPath) -> None:
         """Take in one entry, good or bad."""
         name = self._name(written, path)
         if name is None:
             return
-        document, entries = self._document, self._entries
-        scope = Scope(name, self._sources, Findings(), foreign=self._foreign)
+        scope = self._scope(name)
         spec: ServerSpec | None = None
         if isinstance(value, dict):
-            own = translated(value, path, document, scope) if self._foreign else items_of(value, path, document)
-            reader = TableReader(with_defaults(own, self._defaults), scope)
-            spec = read_entry(reader, document, path, shown_name=written if name != written else "")
+            items = self._items(value, path, scope)
+            reader = TableReader(with_defaults(items, self._defaults), scope)
+            spec = read_entry(reader, self._document, path, shown_name=written if name != written else "")
         else:
-            scope.problem(Item(value, path, document), f"is {kind_of(value)}", expected="a table with command or url")
+            scope.problem(Item(value, path, self._document), f"is {kind_of(value)}", expected="a table with command or url")
+        entries = self._entries
         entries.findings.problems += scope.findings.problems
         entries.findings.hints += scope.findings.hints
         entries.paths[name] = path
@@ -126,9 +157,57 @@ class _EntryReader:
         else:
             entries.rejected[name] = scope.findings.problems[0]
 
+    def _scope(self, name: str) -> Scope:
+        return Scope(name, self._sources, Findings(), foreign=False)
+
+    def _items(self, value: dict[str, Any], path: KeyPath, scope: Scope) -> dict[str, Item]:  # noqa: ARG002 - for another form
+        """The items of an entry under our keys; what is wrong with how they are written goes into the scope."""
+        return items_of(value, path, self._document)
+
     def _name(self, written: str, path: KeyPath) -> str | None:
         """The name of an entry; None, and a problem, when it can have none."""
-        name = carried_over(written) if self._foreign else written
+        if not is_name(written):
+            self._reject(written, path, "cannot be the name of a server", EXPECTED)
+            return None
+        return written
+
+    def _reject(self, written: str, path: KeyPath, message: str, expected: str) -> None:
+        problem = self._document.problem(path, message, expected=expected, server=cut(written))
+        self._entries.findings.problems.append(problem)
+        self._entries.rejected[written] = problem
+
+
+class _ForeignReader(_EntryReader):
+    """Reads the entries of one document of another program."""
+
+    def __init__(
+        self,
+        document: Document,
+        defaults: Mapping[str, Item],
+        sources: Sources,
+        entries: FileEntries,
+        form: Form,
+        keep: Callable[[Reading], None] | None,
+    ) -> None:
+        super().__init__(document, defaults, sources, entries)
+        self._form = form
+        self._around = surroundings_of(document, form, sources.environ)
+        self._keep = keep
+        self.repeats = Repeats()
+
+    def _scope(self, name: str) -> Scope:
+        return Scope(name, self._sources, Findings(), foreign=True, repeats=Repeats() if self._keep else self.repeats)
+
+    def _items(self, value: dict[str, Any], path: KeyPath, scope: Scope) -> dict[str, Item]:
+        items = translated(
+            value, path, self._document, scope, self._form.dialect, self._around, suggests=self._keep is not None
+        )
+        if self._keep is not None:
+            self._keep(Reading(scope.server, str(path[-1]), path, items, tuple(scope.findings.problems), scope))
+        return items
+
+    def _name(self, written: str, path: KeyPath) -> str | None:
+        name = carried_over(written)
         if not is_name(name):
             self._reject(written, path, "cannot be the name of a server", EXPECTED)
             return None
@@ -142,11 +221,6 @@ class _EntryReader:
             self._entries.findings.hints.append(hint)
         return name
 
-    def _reject(self, written: str, path: KeyPath, message: str, expected: str) -> None:
-        problem = self._document.problem(path, message, expected=expected, server=cut(written))
-        self._entries.findings.problems.append(problem)
-        self._entries.rejected[written] = problem
-
 
 def _check_tables(file: Found, document: Document, findings: Findings) -> None:
     """Name each table of our TOML that is not known, not there yet, or not allowed in this file."""
@@ -159,27 +233,6 @@ def _check_tables(file: Found, document: Document, findings: Findings) -> None:
             findings.problems.append(document.problem((key,), message))
 
 
-def _foreign_root(document: Document, entries: FileEntries) -> str | None:
-    """The key under which a JSON file holds its servers; None for an object without any, which is "no servers"."""
-    roots = [key for key in ROOTS if key in document.data]
-    if len(roots) > 1:
-        _fail(entries, document.problem((roots[1],), f"stands beside {roots[0]}", expected="one of the two"))
-        return None
-    if roots:
-        return roots[0]
-    keys = [key for key in document.data if not _COMMENT.fullmatch(key)]
-    if not keys:
-        return None
-    for key in keys:
-        if key in _LATER_ROOTS:
-            _fail(entries, document.problem((key,), f"the form of {_LATER_ROOTS[key]} is not supported in this version"))
-            return None
-    near = next((near for key in keys if (near := document.near(key, ROOTS))), "")
-    expected = " or ".join(f'"{key}" ({whose})' for key, whose in ROOTS.items())
-    _fail(entries, document.problem((keys[0],), "the file has no table of servers", expected=expected, near=near))
-    return None
-
-
-def _fail(entries: FileEntries, problem: Problem) -> None:
-    entries.failure = problem
-    entries.findings.problems.append(problem)
+def _failed(problem: Problem) -> FileEntries:
+    """Nothing but a problem, for a file of which no entry can be used."""
+    return FileEntries(failure=problem, findings=Findings(problems=[problem]))

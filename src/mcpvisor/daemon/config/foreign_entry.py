@@ -1,64 +1,64 @@
-"""Owns the keys of other programs' files: which of ours each one means, and what is said about those that mean nothing."""
+"""Owns how an entry of another program becomes items under our keys, each at the place where it is written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from mcpvisor.daemon.config.durations import seconds
-from mcpvisor.daemon.config.entry_scope import Item, Scope
+from mcpvisor.daemon.config.dialects import Dialect
+from mcpvisor.daemon.config.entry_scope import Item, Scope, items_of
+from mcpvisor.daemon.config.foreign_keys import Nothing, meaning_of_key
+from mcpvisor.daemon.config.foreign_variables import Surroundings, in_our_form
 from mcpvisor.daemon.config.positions import Document, KeyPath
 
-_SAME: Final = {
-    "serverUrl": "url",
-    "httpUrl": "url",
-    "transportType": "type",
-    "environment": "env",
-    "includeTools": "tools.allow",
-    "excludeTools": "tools.deny",
-    "timeout": "call_timeout",
-    "tool_timeout_sec": "call_timeout",
-    "startupTimeout": "start_timeout",
-    "startup_timeout_sec": "start_timeout",
-    "startup_timeout_ms": "start_timeout",
-    "disabled": "enabled",
-}
-"""Another program's key and ours."""
+_TEXTS: Final = ("command", "args", "env", "cwd", "url", "headers", "auth", "header_command")
+"""The keys in which other programs replace variables."""
 
-_NOT_READ: Final = {
-    "envFile": "the file is not read; put its variables into env",
-    "autoApprove": "approvals are the client's; not used here",
-    "alwaysAllow": "approvals are the client's; not used here",
-    "trust": "approvals are the client's; not used here",
-    "oauth": "not supported in this version; use headers, or an entry in TOML with auth",
-    "headersHelper": "not run; write it as header_command into an entry in TOML",
-}
-
-_ODD_SECONDS: Final = 1_000
-_SURELY_MS: Final = 10_000
+_BARE_VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def translated(entry: dict[str, Any], path: KeyPath, document: Document, scope: Scope) -> dict[str, Item]:
+def translated(
+    entry: dict[str, Any],
+    path: KeyPath,
+    document: Document,
+    scope: Scope,
+    dialect: Dialect,
+    around: Surroundings,
+    *,
+    suggests: bool = False,
+) -> dict[str, Item]:
     """The items of a foreign entry under our keys; each keeps the place where it is written.
 
-    Of two keys that mean the same the first counts; the other gets a hint.
+    Of two keys that mean the same the first counts; the other gets a hint. A variable that a daemon cannot have is a
+    problem; with `suggests` the item then holds what a person may write instead.
     """
     items: dict[str, Item] = {}
+    tables: dict[str, dict[str, Item]] = {}
     for key, item in _flat(entry, path, document).items():
-        if key in _NOT_READ:
-            scope.hint(item, _NOT_READ[key])
+        means = meaning_of_key(key, dialect)
+        if isinstance(means, Nothing):
+            if item.value is not None:
+                scope.unused(item, means.why)
             continue
-        ours = _SAME.get(key, key)
-        value = _CONVERTED[key](item, scope) if key in _CONVERTED else item.value
-        if ours in items:
-            if item.value is not None and items[ours].value != value:
-                scope.hint(item, f"not used: {items[ours].path[-1]} says {ours} already")
-            continue
-        items[ours] = Item(value, item.path, document)
-        if key == "httpUrl":
-            items.setdefault("type", Item("http", item.path, document))
+        values = means.read(item, scope) if means is not None else {(key,): item.value}
+        for ours, value in values.items():
+            home = items if len(ours) == 1 else tables.setdefault(ours[0], {})
+            name = ours[-1]
+            if name not in home:
+                home[name] = Item(value, item.path, document)
+            elif item.value is not None and home[name].value != value:
+                scope.unused(item, f"not used: {home[name].path[-1]} says {'.'.join(ours)} already")
+    for key, table in tables.items():
+        _merge(items, key, table, document)
     _split_command(items)
-    _gather_tools(items, (*path, "tools"), document)
+    if "command" in items and around.workspace is not None:
+        items["cwd"] = _in_workspace(items.get("cwd"), items["command"], around.workspace)
+    for key in _TEXTS:
+        if key in items:
+            items[key] = _with_our_variables(items[key], scope, around, is_url=key == "url", suggests=suggests)
     return items
 
 
@@ -74,6 +74,15 @@ def _flat(entry: dict[str, Any], path: KeyPath, document: Document) -> dict[str,
     return items
 
 
+def _merge(items: dict[str, Item], key: str, table: Mapping[str, Item], document: Document) -> None:
+    """Put what several keys say about one table of ours together; what the table itself says wins."""
+    own = items.get(key)
+    if own is None or own.value is None:
+        items[key] = Item(dict(table), next(iter(table.values())).path, document)
+    elif isinstance(own.value, dict):
+        items[key] = Item({**table, **items_of(own.value, own.path, document)}, own.path, document)
+
+
 def _split_command(items: dict[str, Item]) -> None:
     """`command = [program, argument, ...]`, as one list."""
     command = items.get("command")
@@ -86,50 +95,34 @@ def _split_command(items: dict[str, Item]) -> None:
     items["args"] = Item([*command.value[1:], *more], command.path, command.document)
 
 
-def _gather_tools(items: dict[str, Item], path: KeyPath, document: Document) -> None:
-    """Lists of names under several keys become our one table."""
-    table = {ours: items.pop(f"tools.{ours}") for ours in ("allow", "deny") if f"tools.{ours}" in items}
-    tools = items.get("tools")
-    if tools is not None and isinstance(tools.value, list):
-        table.setdefault("allow", items.pop("tools"))
-    if table and "tools" not in items:
-        items["tools"] = Item(table, path, document)
+def _in_workspace(cwd: Item | None, command: Item, workspace: Path) -> Item:
+    """The folder of a server of a project: its root where nothing else is said, and a relative one starts there."""
+    if cwd is None or cwd.value is None:
+        return Item(str(workspace).replace("${", "$${"), command.path, command.document)
+    if not isinstance(cwd.value, str) or cwd.value.startswith(("/", "~", "$")):
+        return cwd
+    return Item(os.path.normpath(f"{str(workspace).replace('${', '$${')}/{cwd.value}"), cwd.path, cwd.document)
 
 
-def _limit(item: Item, scope: Scope) -> Any:
-    """A time limit in seconds; what can only be milliseconds is taken as such, with a hint."""
-    try:
-        value = seconds(item.value)
-    except ValueError:
-        return item.value  # the reader of the key says what is wrong
-    if not isinstance(item.value, str) and value >= _SURELY_MS:
-        scope.hint(item, f"{item.value} looks like milliseconds and is taken as {value / 1000:g} s")
-        return value / 1000
-    if not isinstance(item.value, str) and value >= _ODD_SECONDS:
-        scope.hint(item, f"{item.value} is taken as seconds; if milliseconds are meant, write {value / 1000:g}")
-    return item.value
-
-
-def _milliseconds(item: Item, _: Scope) -> Any:
-    is_number = isinstance(item.value, int | float) and not isinstance(item.value, bool)
-    return item.value / 1000 if is_number else item.value
-
-
-def _inverted(item: Item, scope: Scope) -> Any:
+def _with_our_variables(item: Item, scope: Scope, around: Surroundings, *, is_url: bool, suggests: bool) -> Item:
+    """The item with the variables in its texts written as ours, however deep they are."""
     value = item.value
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
-        scope.hint(item, f'"{value.strip().lower()}" in quotes is taken as {value.strip().lower()}')
-        return value.strip().lower() != "true"
-    return value  # the reader of the key says what is wrong
-
-
-_CONVERTED: Final[dict[str, Callable[[Item, Scope], Any]]] = {
-    "timeout": _limit,
-    "tool_timeout_sec": _limit,
-    "startupTimeout": _limit,
-    "startup_timeout_sec": _limit,
-    "startup_timeout_ms": _milliseconds,
-    "disabled": _inverted,
-}
+    if isinstance(value, str):
+        if _BARE_VARIABLE.fullmatch(value):
+            scope.hint(item, f"is plain text here; the variable would be ${{{value[1:]}}}")
+        rewritten = in_our_form(value, around)
+        for fault in rewritten.faults:
+            scope.problem(item, fault)
+        # With a fault the entry is rejected by now; what stands here must not be found wrong once more.
+        is_bad = bool(rewritten.faults) and not suggests
+        stand_in = "http://rejected.invalid/" if is_url else "rejected"
+        return Item(stand_in if is_bad else rewritten.text, item.path, item.document)
+    if isinstance(value, dict):
+        inner = items_of(value, item.path, item.document)
+        table = {k: _with_our_variables(v, scope, around, is_url=False, suggests=suggests) for k, v in inner.items()}
+        return Item(table, item.path, item.document)
+    if isinstance(value, list):
+        elements = [Item(one, (*item.path, n), item.document) for n, one in enumerate(value)]
+        told = [_with_our_variables(one, scope, around, is_url=False, suggests=suggests).value for one in elements]
+        return Item(told, item.path, item.document)
+    return item

@@ -53,7 +53,7 @@ def _command(entry: TableReader) -> list[Text]:
     if whole is None:
         return []
     environ = entry.scope.sources.environ
-    if not _is_command_line(item.value, reveal(whole), environ):
+    if not is_command_line(item.value, reveal(whole), environ):
         return [with_home(whole, environ)]
     try:
         words = shlex.split(item.value)
@@ -67,7 +67,8 @@ def _command(entry: TableReader) -> list[Text]:
     return [with_home(known[0], environ), *known[1:]] if known else []
 
 
-def _is_command_line(written: str, whole: str, environ: Mapping[str, str]) -> bool:
+def is_command_line(written: str, whole: str, environ: Mapping[str, str]) -> bool:
+    """Whether a program as it is `written` is a whole command line; `whole` is the same with its variables replaced."""
     first = written.split(maxsplit=1)[0]
     if first == written.strip() or _WINDOWS_PATH.match(whole) or _exists(whole, environ):
         return False

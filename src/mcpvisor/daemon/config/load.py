@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpvisor.daemon.config.config_file import read_document
+from mcpvisor.daemon.config.dialects import is_ours
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
 from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.file_handlers import TABLES, FileHandlers, check_ways, keep_first, read_handlers
@@ -243,7 +244,7 @@ class _Loading:
         has_unread = False
         for file in files:
             document = documents[file.path]
-            if isinstance(document, Problem) or document.file.suffix != ".toml":
+            if isinstance(document, Problem) or not is_ours(document):
                 has_unread = has_unread or isinstance(document, Problem)
                 continue
             of_file = read_handlers(document, self._secrets.sources(document.file.parent))
@@ -266,10 +267,10 @@ class _Loading:
         overrides: Mapping[str, Mapping[str, Any]],
         previous: Basis | None,
     ) -> Basis | None:
-        documents = [document for document in mains.values() if isinstance(document, Document)]
         is_gone = previous is not None and not previous.mains <= mains.keys()
-        if is_gone or len(documents) < len(mains):
+        if is_gone or any(isinstance(document, Problem) for document in mains.values()):
             return previous
+        documents = [document for document in mains.values() if isinstance(document, Document) and is_ours(document)]
         environment, problems = environment_layer(self._environ)
         credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""), self._uid)
         files = [self._file_layer(document) for document in documents]

@@ -62,7 +62,7 @@ def read_entry(entry: TableReader, document: Document, path: KeyPath, *, shown_n
     for key in LATER:
         item = entry.item(key)
         if item is not None and scope.foreign:
-            scope.hint(item, "not supported in this version")
+            scope.unused(item, "not supported in this version")
         elif item is not None:
             scope.problem(item, "not supported in this version")
     target = _target(entry, Item(None, path, document))
@@ -153,7 +153,7 @@ def _refuse(entry: TableReader, keys: tuple[str, ...], kind: Kind) -> None:
             continue
         message = OTHER_KIND[kind]
         if entry.scope.foreign:
-            entry.scope.hint(item, f"not used: it {message}")
+            entry.scope.unused(item, f"not used: it {message}")
         else:
             entry.scope.problem(item, message)
 

@@ -51,7 +51,7 @@ class TableReader:
                 continue
             near = item.document.near(key, words)
             if self._scope.foreign:
-                self._scope.hint(item, "not a key that is used here", near=near)
+                self._scope.unused(item, "not a key that is used here", near=near)
             else:
                 self._scope.problem(item, "unknown key", expected="" if near else expected, near=near)
 
