@@ -17,13 +17,14 @@ from mcpvisor.daemon.cli import (
     looking,
     ordering,
     serving,
+    showing,
     using,
 )
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
 from mcpvisor.daemon.cli.verb import Parser
 
-_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, backing, bridging)
+_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, showing, backing, bridging)
 
 
 def build_parser() -> Parser:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from mcpvisor.daemon.config.advice import unprotected
 from mcpvisor.daemon.config.authorisation import headers_of, read_auth
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.secret import Secret, reveal
@@ -49,6 +50,8 @@ def _url(entry: TableReader) -> Text | None:
     if fault:
         entry.scope.problem(item, fault, expected=_URL_EXPECTED)
         return None
+    if advice := unprotected(reveal(url)):
+        entry.scope.hint(item, advice)
     # Keys of services stand in queries, written out or not.
     return Secret(reveal(url)) if "?" in reveal(url) else url
 

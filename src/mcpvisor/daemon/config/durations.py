@@ -13,9 +13,9 @@ SIZE_EXPECTED: Final = 'bytes as a whole number, or a text such as "512KiB", "64
 INTENSITY_EXPECTED: Final = 'ends within a duration such as "5/60s", or "off"'
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS_OF_TIME: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
-_BYTES: Final = {
+UNITS_OF_SIZE: Final = {
     "B": 1,
     "kB": 1000,
     "KB": 1000,
@@ -44,7 +44,7 @@ def seconds(value: Any) -> float:
     number = float(match[1])
     if match[2] == "ms":
         return number / 1000
-    return number * _SECONDS[match[2]]
+    return number * UNITS_OF_TIME[match[2]]
 
 
 def size(value: Any) -> int:
@@ -58,7 +58,7 @@ def size(value: Any) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a size")
-    return int(float(match[1]) * _BYTES[match[2]]) if "." in match[1] else int(match[1]) * _BYTES[match[2]]
+    return int(float(match[1]) * UNITS_OF_SIZE[match[2]]) if "." in match[1] else int(match[1]) * UNITS_OF_SIZE[match[2]]
 
 
 def intensity(value: Any) -> Intensity | None:

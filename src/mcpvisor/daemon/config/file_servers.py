@@ -26,6 +26,9 @@ ROOTS: Final = {"mcpServers": "Claude, Cursor, Windsurf, Kiro and others", "serv
 IN_DROP_INS: Final = ("servers", "handlers", "routes")
 """The tables of ours that may stand in a file of `servers.d`."""
 
+SCHEMA: Final = "$schema"
+"""What editors look for; of no meaning here."""
+
 _LATER_ROOTS: Final = {"mcp": "OpenCode"}
 _COMMENT = re.compile(r"//.*|#.*|[$_].*", re.DOTALL)
 
@@ -152,6 +155,8 @@ def _check_tables(file: Found, document: Document, findings: Findings) -> None:
     """Name each table of our TOML that is not known, not there yet, or not allowed in this file."""
     known = (*SECTIONS, "defaults", "servers", *TABLES_OF_HANDLERS)
     for key in document.data:
+        if key == SCHEMA:
+            continue
         if key not in known:
             findings.problems.append(document.problem((key,), "unknown table", near=nearest(key, known)))
         elif key not in IN_DROP_INS and not file.is_main:

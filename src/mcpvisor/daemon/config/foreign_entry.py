@@ -9,7 +9,7 @@ from mcpvisor.daemon.config.durations import seconds
 from mcpvisor.daemon.config.entry_scope import Item, Scope
 from mcpvisor.daemon.config.positions import Document, KeyPath
 
-_SAME: Final = {
+SAME: Final = {
     "serverUrl": "url",
     "httpUrl": "url",
     "transportType": "type",
@@ -25,7 +25,7 @@ _SAME: Final = {
 }
 """Another program's key and ours."""
 
-_NOT_READ: Final = {
+NOT_READ: Final = {
     "envFile": "the file is not read; put its variables into env",
     "autoApprove": "approvals are the client's; not used here",
     "alwaysAllow": "approvals are the client's; not used here",
@@ -45,10 +45,10 @@ def translated(entry: dict[str, Any], path: KeyPath, document: Document, scope: 
     """
     items: dict[str, Item] = {}
     for key, item in _flat(entry, path, document).items():
-        if key in _NOT_READ:
-            scope.hint(item, _NOT_READ[key])
+        if key in NOT_READ:
+            scope.hint(item, NOT_READ[key])
             continue
-        ours = _SAME.get(key, key)
+        ours = SAME.get(key, key)
         value = _CONVERTED[key](item, scope) if key in _CONVERTED else item.value
         if ours in items:
             if item.value is not None and items[ours].value != value:

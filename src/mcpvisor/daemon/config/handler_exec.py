@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mcpvisor.daemon.config.entry_scope import kind_of
-from mcpvisor.daemon.config.launch import read_environment, read_inherited, with_home
+from mcpvisor.daemon.config.launch import advise, read_environment, read_inherited, with_home
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.specs import ExecOptions
 from mcpvisor.supervisor.secret import Secret
@@ -23,11 +23,14 @@ def read_exec(entry: TableReader) -> ExecOptions | None:
     elif not isinstance(item.value, list):
         entry.scope.problem(item, f"is {kind_of(item.value)}", expected=COMMAND_EXPECTED)
     else:
-        words = [text for element in entry.elements("command") if (text := entry.text_of(element)) is not None]
+        elements = entry.elements("command")
+        words = [text for element in elements if (text := entry.text_of(element)) is not None]
         if not words or not words[0]:
             entry.scope.problem(item, "names no program", expected=COMMAND_EXPECTED)
         if any(isinstance(word, Secret) for word in words):
             entry.scope.hint(item, "a variable in an argument is seen by everyone who may list processes; env is not")
+        if len(words) == len(elements):
+            advise(entry.scope, elements, words)
     launch = StdioLaunch(
         command=with_home(words[0], entry.scope.sources.environ) if words else "",
         args=tuple(words[1:]),

@@ -14,11 +14,10 @@ from mcpvisor.daemon.config.entry_scope import Item, home_expanded
 from mcpvisor.daemon.config.expansion import Sources
 from mcpvisor.daemon.config.file_handlers import FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
-from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
-from mcpvisor.daemon.config.places import places
+from mcpvisor.daemon.config.layers import all_layers, exposures, merge_layers
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
-from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
+from mcpvisor.daemon.config.settings import Settings
 from mcpvisor.daemon.handlers.specs import HandlerSpec, HandlerType
 from mcpvisor.supervisor.spec import ServerSpec
 
@@ -188,13 +187,11 @@ class _Loading:
         is_gone = previous is not None and not previous.mains <= mains.keys()
         if is_gone or len(documents) < len(mains):
             return previous
-        environment, problems = environment_layer(self._environ)
-        credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""))
-        files = [self._file_layer(document) for document in documents]
-        fallback = Layer("default", default_values(places(self._environ, self._uid)))
-        layers = [Layer("command line", overrides), environment, credentials, *files, fallback]
+        layers, problems = all_layers(documents, self._environ, self._uid, overrides)
         settings, wrong = merge_layers(layers)
-        self._findings.problems += [*problems, *more, *wrong]
+        self._findings.problems += [*problems, *wrong]
+        if settings is not None:
+            self._findings.hints += exposures(settings, layers)
         defaults: dict[str, Item] = {}
         wrong_defaults = Findings()
         for document in documents:
@@ -204,16 +201,6 @@ class _Loading:
             defaults = dict(previous.defaults)
         settings = settings or (previous.settings if previous is not None else None)
         return Basis(settings, defaults, frozenset(mains)) if settings is not None else None
-
-    def _file_layer(self, document: Document) -> Layer:
-        values: dict[str, Mapping[str, Any]] = {}
-        for section in SECTIONS:
-            table = document.data.get(section, {})
-            if isinstance(table, dict):
-                values[section] = table
-            else:
-                self._findings.problems.append(document.problem((section,), "not a table", expected=f"[{section}]"))
-        return Layer("file", values, document)
 
     def _sources(self, document: Document) -> Sources:
         folder = document.file.parent
