@@ -12,6 +12,8 @@ from mcpvisor.daemon.cli import (
     backing,
     bridging,
     configuring,
+    connecting,
+    examining,
     following,
     handling,
     looking,
@@ -24,7 +26,21 @@ from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
 from mcpvisor.daemon.cli.verb import Parser
 
-_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, showing, backing, bridging)
+_FAMILIES = (
+    serving,
+    looking,
+    ordering,
+    following,
+    handling,
+    using,
+    answering,
+    configuring,
+    showing,
+    examining,
+    backing,
+    bridging,
+    connecting,
+)
 
 
 def build_parser() -> Parser:
