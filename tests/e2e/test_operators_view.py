@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.e2e.running import RunningDaemon, entry, puppet
 
 COMMAND = Path(sys.executable).with_name("mcpvisor")
@@ -29,7 +28,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
-    """A daemon with a server that is well, one whose program is missing, one elsewhere, and a handler; its gateway wants a token."""
+    """A daemon with a server that is well, one without its program, one elsewhere, and a handler; its gateway wants a token."""
     folder = tmp_path_factory.mktemp("view")
     folder.chmod(0o755)
     servers = puppet("good", PUPPET) + entry("lost", "no-such-program-anywhere")

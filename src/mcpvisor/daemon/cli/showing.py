@@ -32,7 +32,8 @@ _ABOUT = "What the configuration adds up to, and what may stand in it. Both are 
 def show_config(arguments: argparse.Namespace) -> int:
     """`config show`: 78 when something in the files is rejected; what can be read is shown all the same."""
     from mcpvisor.daemon.config.check import check
-    from mcpvisor.daemon.config.effective import Effective, as_json, as_toml
+    from mcpvisor.daemon.config.effective import Effective
+    from mcpvisor.daemon.config.printed import as_json, as_toml
 
     paths = arguments.paths or config_paths(os.environ, os.geteuid())
     effective = Effective(paths, os.environ, os.geteuid(), whole=arguments.all)
