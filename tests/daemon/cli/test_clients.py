@@ -39,7 +39,7 @@ def entry(data: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("client", CLIENTS, ids=IDS)
 def test_the_token_is_where_it_is_asked_for_alone(client: Client) -> None:
-    """A file holds the token only where that is wanted, else a reference of its program's form, or nothing where nobody asks."""
+    """A file holds the token only where that is wanted, else a reference of its program's form, or none."""
     assert "canary" in json.dumps(written(client, BY_URL))
     assert "MCPVISOR_TOKEN" in json.dumps(written(client, BY_REFERENCE))
     assert not {"headers", "http_headers", "bearer_token_env_var"} & set(entry(written(client, OPEN)))

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mcpvisor.daemon.config import forms
+from mcpvisor.daemon.config import forms, others
 from mcpvisor.daemon.config.config_file import read_document
 from mcpvisor.daemon.config.discovery import discover
-from mcpvisor.daemon.config.entry_scope import Item, Scope, items_of
+from mcpvisor.daemon.config.entry_scope import Item, items_of
 from mcpvisor.daemon.config.expansion import Sources
-from mcpvisor.daemon.config.file_servers import ROOTS, read_defaults
-from mcpvisor.daemon.config.foreign_entry import translated
+from mcpvisor.daemon.config.file_servers import read_defaults
 from mcpvisor.daemon.config.layers import PREFIX, Layer, all_layers, merge_layers
 from mcpvisor.daemon.config.masking import masked
-from mcpvisor.daemon.config.names import carried_over, is_name
+from mcpvisor.daemon.config.names import is_name
 from mcpvisor.daemon.config.positions import Document, KeyPath
 from mcpvisor.daemon.config.problems import ConfigError, Findings
 from mcpvisor.daemon.config.schema import toml_schema
@@ -91,20 +90,21 @@ class Effective:
     # Entries
 
     def _servers(self, document: Document, defaults: Mapping[str, Item], names: set[str]) -> None:
-        foreign = document.file.suffix != ".toml"
-        root = next((root for root in ROOTS if root in document.data), "") if foreign else "servers"
-        entries = document.data.get(root)
         known = self._schema["definitions"]["server"]["properties"]
-        for written, value in entries.items() if isinstance(entries, dict) else ():
-            name = carried_over(written) if foreign else written
-            if not isinstance(value, dict) or not is_name(name) or name in names:
+        for name, path, own in self._entries(document):
+            if not is_name(name) or name in names:
                 continue  # which `check` tells
             names.add(name)
-            path: KeyPath = (root, written)
-            scope = Scope(name, self._sources, Findings(), foreign=foreign)
-            own = translated(value, path, document, scope) if foreign else items_of(value, path, document)
             items = {key: item for key, item in with_defaults(own, defaults).items() if key in known}
             self._add(("servers", name), items, document, path, known)
+
+    def _entries(self, document: Document) -> Iterable[tuple[str, KeyPath, Mapping[str, Item]]]:
+        if document.file.suffix != ".toml":
+            return others.entries(document, self._sources)
+        table = document.data.get("servers")
+        tables = {name: value for name, value in table.items() if isinstance(value, dict)} if isinstance(table, dict) else {}
+        paths: dict[str, KeyPath] = {name: ("servers", name) for name in tables}
+        return [(name, paths[name], items_of(value, paths[name], document)) for name, value in tables.items()]
 
     def _handlers(self, documents: Iterable[Document]) -> None:
         names: set[str] = set()

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mcpvisor.daemon.config import address, forms, launch, meanings
+from mcpvisor.daemon.config import address, forms, launch, meanings, others
 from mcpvisor.daemon.config.authorisation import AuthType
-from mcpvisor.daemon.config.file_servers import ROOTS
-from mcpvisor.daemon.config.foreign_entry import NOT_READ, SAME
 from mcpvisor.daemon.config.forms import Form
 from mcpvisor.daemon.config.handler_entry import read_handler
 from mcpvisor.daemon.config.names import MAX_LENGTH, PATTERN
@@ -88,12 +86,12 @@ def json_schema() -> Form:
     properties: dict[str, Form] = {**ours, "command": {"anyOf": [ours["command"], {"type": "array"}]}}
     properties["transport"] = {"anyOf": [ours["transport"], {"type": "object"}]}
     properties["tools"] = {"anyOf": [ours["tools"], {"type": "array"}]}
-    for theirs, name in SAME.items():
+    for theirs, name in others.keys().items():
         head, _, tail = name.partition(".")
         form = ours[head]["properties"][tail] if tail else ours[head]
         properties[theirs] = {**form, "description": f"As {name} of mcpvisor."}
         properties[theirs].pop("default", None)
-    for theirs, why in NOT_READ.items():
+    for theirs, why in others.unused_keys().items():
         properties[theirs] = {"description": f"Not used: {why}."}
     entries: Form = {"type": "object", "additionalProperties": {"$ref": "#/definitions/server"}}
     return {
@@ -101,8 +99,10 @@ def json_schema() -> Form:
         "title": "servers.d/*.json",
         "description": "Servers as other programs write them. Printed by: mcpvisor config schema --of json",
         "type": "object",
-        "properties": {root: {**entries, "description": f"Servers, as {whose} have them."} for root, whose in ROOTS.items()},
-        "not": {"required": sorted(ROOTS)},
+        "properties": {
+            root: {**entries, "description": f"Servers, as {whose} have them."} for root, whose in others.roots().items()
+        },
+        "not": {"required": sorted(others.roots())},
         "definitions": {"server": {"type": "object", "properties": properties}},
     }
 
