@@ -26,7 +26,7 @@ SOURCE = """{
   "mcpServers": {
     "notes": {
       "command": "npx",
-      "args": ["-y", "@example/notes", "--token", "hush"],
+      "args": ["-y", "@example/notes@1.2.3", "--token", "hush"],
       "env": { "NOTES_LEVEL": "${LEVEL}" },
       "autoApprove": ["read"]
     }

@@ -54,7 +54,7 @@ def test_links_lead_somewhere(path):
 def test_only_verbs_that_exist_are_named(path):
     """Every `mcpvisor VERB` on a page is a verb of the command line."""
     (verbs,) = (action.choices for action in build_parser()._actions if action.choices)
-    named = re.findall(r"(?:`|^    |^|bin/)mcpvisor ([a-z]+)", path.read_text(), re.MULTILINE)
+    named = re.findall(r"(?:`|^    |^|bin/)mcpvisor ([a-z]+(?:-[a-z]+)*)", path.read_text(), re.MULTILINE)
 
     assert set() == set(named) - set(verbs or ()) - {"is", "keeps"}
 

@@ -12,19 +12,37 @@ from mcpvisor.daemon.cli import (
     backing,
     bridging,
     configuring,
+    connecting,
+    examining,
     following,
     handling,
     importing,
     looking,
     ordering,
     serving,
+    showing,
     using,
 )
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
 from mcpvisor.daemon.cli.verb import Parser
 
-_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, importing, backing, bridging)
+_FAMILIES = (
+    serving,
+    looking,
+    ordering,
+    following,
+    handling,
+    using,
+    answering,
+    configuring,
+    importing,
+    showing,
+    examining,
+    backing,
+    bridging,
+    connecting,
+)
 
 
 def build_parser() -> Parser:
