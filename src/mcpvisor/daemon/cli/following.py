@@ -16,15 +16,16 @@ from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import event_line, stderr_line
 
 _LINES: Final = 50
+_EVENTS: Final = ("mcpvisor events --server github -n 20", "mcpvisor events -f --kind server_state_changed --json")
 
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    logs = add_verb(verbs, "logs", show_logs, "show what servers wrote to stderr")
+    logs = add_verb(verbs, "logs", show_logs, "show what servers wrote to stderr", examples=("mcpvisor logs github -f",))
     logs.add_argument("server", nargs="?", help="one server only")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as lines are written, until Ctrl-C")
     logs.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many lines of the past (50)")
-    events = add_verb(verbs, "events", show_events, "show what happened")
+    events = add_verb(verbs, "events", show_events, "show what happened", examples=_EVENTS)
     events.add_argument("-f", "--follow", action="store_true", help="go on as it happens, until Ctrl-C")
     events.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many events of the past (50)")
     events.add_argument("--server", metavar="S", help="of one server only")

@@ -11,6 +11,7 @@ from mcpvisor.daemon.cli import (
     answering,
     backing,
     bridging,
+    completing,
     configuring,
     following,
     handling,
@@ -21,27 +22,23 @@ from mcpvisor.daemon.cli import (
 )
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
-from mcpvisor.daemon.cli.verb import Parser
+from mcpvisor.daemon.cli.overview import Overview
+from mcpvisor.daemon.cli.verb import Parser, add_color
 
 _FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, backing, bridging)
 
 
 def build_parser() -> Parser:
     """The parser of all verbs."""
-    parser = Parser(prog="mcpvisor", description="The init system for MCP servers.", epilog=_EPILOG)
-    parser.add_argument("--version", action="version", version=f"mcpvisor {__version__}")
+    parser = Overview(prog="mcpvisor", description="The init system for MCP servers.")
     parser.add_argument("--socket", metavar="PATH", default=None, help="the daemon's control socket")
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    add_color(parser, default="auto")
+    parser.add_argument("--version", action="version", version=f"mcpvisor {__version__}", help="print the version")
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
     for family in _FAMILIES:
         family.register(verbs)
+    completing.register(verbs, build_parser)
     return parser
-
-
-_EPILOG = (
-    "The daemon is found by --socket, $MCPVISOR_SOCKET, /run/mcpvisor/control.sock, $XDG_RUNTIME_DIR/mcpvisor/control.sock or "
-    "/tmp/mcpvisor-$UID/control.sock. Exit codes: 0 done, 1 the answer is no or the order was refused, "
-    "3 the daemon is not running, 64 usage, 69 the daemon does not answer, 75 temporary, 77 permission, 78 configuration."
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

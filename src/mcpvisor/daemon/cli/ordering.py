@@ -22,7 +22,7 @@ ORDERS: Final = {
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
     for order, summary in ORDERS.items():
-        verb = add_verb(verbs, order, give_order, summary)
+        verb = add_verb(verbs, order, give_order, summary, examples=(f"mcpvisor {order} github",))
         verb.set_defaults(order=order)
         verb.add_argument("server")
 
