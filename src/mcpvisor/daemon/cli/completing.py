@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Final
 
 from mcpvisor.daemon.cli.exits import Exit
@@ -44,7 +45,7 @@ def complete(arguments: argparse.Namespace) -> int:
     from mcpvisor.daemon.cli.completion import complete_words
     from mcpvisor.daemon.cli.names import known_names
 
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
     words = shells.WORDS[arguments.shell](arguments.words)
     found = complete_words(arguments.build_parser(), words, known_names)
@@ -52,3 +53,7 @@ def complete(arguments: argparse.Namespace) -> int:
         say(line)
     sys.stdout.flush()
     return int(Exit.DONE)
+
+
+def _give_up(_: int, __: FrameType | None) -> None:
+    os._exit(0)

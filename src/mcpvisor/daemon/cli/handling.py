@@ -18,9 +18,10 @@ from mcpvisor.daemon.control.explain_text import clock_time
 from mcpvisor.daemon.control.spans import seconds
 
 EMIT_SECONDS: Final = 10.0
+EVENT_KINDS: Final = ("resource_updated", "list_changed", "elicitation", "state_changed", "log_message", "progress")
 _EMIT_EXAMPLES: Final = (
     "mcpvisor events emit --kind resource_updated --server docs --uri https://docs.example.com/a --dry-run",
-    """mcpvisor events emit --kind server_state_changed --server docs --data '{"new": "failed"}'""",
+    """mcpvisor events emit --kind state_changed --server docs --data '{"new": "failed"}'""",
 )
 _HEADER: Final = ("NAME", "TYPE", "STATE", "WAITING", "IN FLIGHT", "DEAD", "CIRCUIT", "NEXT", "LAST ERROR")
 _PAINTED: Final = (_HEADER.index("STATE"), _HEADER.index("CIRCUIT"))
@@ -39,7 +40,7 @@ def register_events(events: Parser) -> None:
     emit = add_verb(
         beneath, "emit", emit_event, "send a test event, and say which handlers it reaches", examples=_EMIT_EXAMPLES
     )
-    emit.add_argument("--kind", required=True, metavar="K", help="such as resource_updated")
+    emit.add_argument("--kind", required=True, metavar="K", choices=EVENT_KINDS, help=", ".join(EVENT_KINDS))
     emit.add_argument("--server", required=True, metavar="S", help="the server that it is said to be of")
     emit.add_argument("--uri", metavar="U", help="of a resource_updated")
     emit.add_argument("--tool", metavar="T", help="of progress; of an elicitation, with --dry-run")
