@@ -171,7 +171,7 @@ COLOURS = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "coloured"), COLOURS, ids=lambda value: " ".join(value) or "none")
+@pytest.mark.parametrize(("environ", "coloured"), COLOURS, ids=lambda value: " ".join(sorted(value)) or "none")
 def test_when_colour_is_welcome(environ, coloured):
     """By `--color`, else by the variables that people know, `NO_COLOR` before all, else on a terminal that knows colour."""
     places = {"terminal": True, "pipe": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if sys.stdout is None:  # type: ignore[redundant-expr, unused-ignore] # how Python shows a stdout that was closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # type: ignore[unreachable, unused-ignore] # noqa: SIM115, PTH123
+    with contextlib.suppress(AttributeError):  # a stdout that somebody has put in its place may know no errors
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a text file otherwise
     try:
         arguments = build_parser().parse_args(argv)
         try:

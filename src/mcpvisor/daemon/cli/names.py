@@ -20,7 +20,7 @@ def known_names(kind: str, typed: Mapping[str, str]) -> list[str]:
         return []
     client = ControlClient(typed.get("socket"))
     try:
-        found = [str(name) for name in look_up(client, typed)]
+        found = [name for name in look_up(client, typed) if isinstance(name, str)]
     except CliError:
         return []
     return [name for name in dict.fromkeys(found) if _HARMLESS.fullmatch(name)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import queue
+import contextlib
+import os
+import select
+import signal
 import threading
 import time
 from typing import Final, Literal
@@ -17,37 +20,49 @@ _TOGETHER: Final = 0.1
 
 
 class News:
-    """Waits for what may make the status another. The daemon's events are read in a thread that ends with the process."""
+    """Waits for what may make the status another. The daemon's events are read in a thread that ends with the process.
+
+    Every signal wakes the wait, through a pipe: one that came just before the wait began would be slept through otherwise.
+    """
 
     def __init__(self, client: ControlClient, server: str | None) -> None:
         self._client = client
-        self._query = {"kind": "server_state_changed", "server": server}
-        self._causes: queue.SimpleQueue[Cause] = queue.SimpleQueue()
+        # The newest one that is known comes at once, and leads to a look: what happened before the stream began is not missed.
+        self._query = {"kind": "server_state_changed", "server": server, "backlog": 1}
+        self._awake, self._wake = os.pipe()
+        os.set_blocking(self._awake, False)
+        os.set_blocking(self._wake, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._has_changed = False
+        self._is_resized = False
         self._listening: threading.Thread | None = None
 
     def screen_changed(self) -> None:
         """To be called by the handler of a signal."""
-        self._causes.put("screen")
+        self._is_resized = True
 
     def wait(self, seconds: float, *, listen: bool) -> Cause:
         """Return when there is news, or after so many seconds; with `listen` the daemon's events are news."""
         if listen and (self._listening is None or not self._listening.is_alive()):
             self._listening = threading.Thread(target=self._listen, daemon=True)
             self._listening.start()
-        try:
-            found = {self._causes.get(timeout=seconds)}
-        except queue.Empty:
+        if not select.select([self._awake], [], [], seconds)[0]:
             return "time"
         time.sleep(_TOGETHER)
-        while not self._causes.empty():
-            found.add(self._causes.get())
-        return "daemon" if "daemon" in found else "screen"
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._awake, 65536)
+        has_changed, is_resized = self._has_changed, self._is_resized
+        self._has_changed = self._is_resized = False
+        return "screen" if is_resized and not has_changed else "daemon"
 
     def _listen(self) -> None:
         """Until the daemon ends the stream or is gone, of which the look that follows tells."""
-        try:
+        with contextlib.suppress(CliError):
             for _ in self._client.follow("/v1/events", self._query):
-                self._causes.put("daemon")
-        except CliError:
-            pass
-        self._causes.put("daemon")
+                self._changed()
+        self._changed()
+
+    def _changed(self) -> None:
+        self._has_changed = True
+        with contextlib.suppress(BlockingIOError):  # it is full of news that were not looked at yet
+            os.write(self._wake, b"!")
