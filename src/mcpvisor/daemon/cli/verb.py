@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -22,6 +23,7 @@ Run = Callable[[argparse.Namespace], int]
 _COLOR: Final = "colour: auto (on a terminal that knows it), always or never"
 _HELP_WIDTH: Final = 110
 _LEAST_HELP_WIDTH: Final = 40
+_USUAL_WIDTH: Final = 80
 
 INDENT: Final = "  "
 """A line of a description or an epilog that begins with this is shown as it is."""
@@ -85,9 +87,12 @@ def add_verb(
 
 def fitting_width() -> int:
     """How wide help is: as the screen where that is known, and in any case as people like to read."""
-    import shutil
-
-    return max(min(shutil.get_terminal_size().columns - 2, _HELP_WIDTH), _LEAST_HELP_WIDTH)
+    named = os.environ.get("COLUMNS", "")
+    try:
+        columns = int(named) if named.isdecimal() else os.get_terminal_size().columns
+    except OSError:
+        columns = 0
+    return max(min((columns or _USUAL_WIDTH) - 2, _HELP_WIDTH), _LEAST_HELP_WIDTH)
 
 
 def _nearest(word: Any, known: Iterable[str]) -> str:
