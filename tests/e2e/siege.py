@@ -25,9 +25,13 @@ from mcpvisor.daemon.cli.client import server_path
 MIB = 1024 * 1024
 MAX_HELD = 0.25
 MAX_GROWTH = 256 * MIB
-CALM_CALLS = 150
-FLOOR = 0.05
+CALM_CALLS = 500
+ROOT = Path(__file__).parents[2]
+FLOOR = 0.015
 """Calls that take no longer than this are quick whatever they took before: what a busy machine does to a calm daemon."""
+
+HEAVY_FLOOR = 0.05
+"""The same where single steps are long: a page of 20 MB is parsed in one go, a session opened in a dozen steps."""
 
 
 class UnixConnection(HTTPConnection):
@@ -76,6 +80,11 @@ class Besieged(RunningDaemon):
         return self.addresses("gateway")[0].removeprefix("http://")
 
     @functools.cached_property
+    def neighbour(self) -> Neighbour:
+        """The client that everybody else's deeds must not slow down; it lives as long as `besieged` lasts."""
+        return Neighbour(self)
+
+    @functools.cached_property
     def _metrics_address(self) -> str:
         return self.addresses("metrics")[0]
 
@@ -122,6 +131,8 @@ def besieged(folder: Path, servers: str, *, ready: Sequence[str] = (), **options
         for server in ready:
             daemon.until(lambda server=server: daemon.server(server)["state"] == "ready", f"{server} ready")
         yield daemon
+        if "neighbour" in vars(daemon):
+            daemon.neighbour.close()
         assert daemon.process.poll() in (None, 0), f"the daemon ended:\n{daemon.log_text()[-4000:]}"
     finally:
         left = daemon.clear()
@@ -131,8 +142,12 @@ def besieged(folder: Path, servers: str, *, ready: Sequence[str] = (), **options
 class Client:
     """A client of the handshake era on one kept connection: over the unix socket, or over TCP where `token` may be needed."""
 
-    def __init__(self, daemon: Besieged, path: str = "/mcp", *, tcp: bool = False, token: str | None = None) -> None:
-        self.connection = HTTPConnection(daemon.tcp, timeout=30) if tcp else UnixConnection(daemon.unix, 30)
+    def __init__(self, at: Besieged | str, path: str = "/mcp", *, tcp: bool = False, token: str | None = None) -> None:
+        """`at` is the daemon, or the path of its gateway's unix socket."""
+        if isinstance(at, Besieged):
+            self.connection = HTTPConnection(at.tcp, timeout=30) if tcp else UnixConnection(at.unix, 30)
+        else:
+            self.connection = UnixConnection(at, 30)
         self.path = path
         self.headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         if token is not None:
@@ -265,38 +280,32 @@ def queued_for_a_cpu(thread: int) -> float:
 
 
 class Neighbour:
-    """A client that calls another server all the time; each `phase` is measured on its own."""
+    """A client in a process of its own that calls another server all through a `phase`; each is measured on its own."""
 
     def __init__(self, daemon: Besieged, server: str = "quiet", tool: str = "echo") -> None:
-        self._pids = (daemon.pid, daemon.server(server)["pid"])
-        self._client = Client(daemon).open()
-        self._tool = f"{server}__{tool}"
-        self._stop = threading.Event()
+        pids = (daemon.pid, daemon.server(server)["pid"])
+        command = [sys.executable, "-m", "tests.e2e.neighbour", daemon.unix, f"{server}__{tool}", *map(str, pids)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self._took: dict[str, list[float]] = {}
-        self._phase = ""
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.failures: list[Any] = []
+        try:
+            self._hear()
+        except BaseException:
+            self.close()
+            raise
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._client.close()
+    def close(self) -> None:
+        """End its process."""
+        self._process.communicate(timeout=60)
 
     @contextlib.contextmanager
     def phase(self, name: str, *, least: int = 0) -> Iterator[None]:
         """Count the calls of this block as `name`, and let the block last until there are `least` of them."""
-        took = self._took.setdefault(name, [])
-        self._phase = name
-        wanted = len(took) + least
+        self._order(f"begin {name}")
         yield
-        deadline = time.monotonic() + 30
-        while len(took) < wanted and time.monotonic() < deadline and not self.failures:
-            time.sleep(0.005)
-        self._phase = ""
+        self._order(f"end {least}")
+        answer = self._hear()
+        self._took[name] = answer["took"]
+        assert [] == answer["failures"], f"calls failed in the phase {name}"
 
     def p99(self, phase: str) -> float:
         """Seconds within which 99 of 100 calls of a phase were answered."""
@@ -304,30 +313,27 @@ class Neighbour:
         assert len(took) >= 50, f"only {len(took)} calls"
         return took[int(len(took) * 0.99)]
 
-    def keeps_its_pace(self, phase: str) -> bool:
-        """Whether its calls of a phase were quick, or no slower than twice what they take in a calm that is measured then."""
-        if self.p99(phase) < FLOOR:
+    def keeps_its_pace(self, phase: str, *, floor: float = FLOOR) -> bool:
+        """Whether calls of a phase took no longer than `floor`, or twice of what they take in a calm that is measured then."""
+        if self.p99(phase) < floor:
             return True
         with self.phase("calm", least=CALM_CALLS):
             pass
-        print(f"99 of 100 calls took less than {self.p99(phase):.3f} s, and {self.p99('calm'):.3f} s in a calm")
+        print(f"99 of 100 calls took less than {self.p99(phase):.4f} s, and {self.p99('calm'):.4f} s in a calm")
         return self.p99(phase) < 2 * self.p99("calm")
 
     def slowest(self, phase: str) -> float:
         """Seconds within which every call of a phase was answered."""
         return max(self._took[phase])
 
-    def _run(self) -> None:
-        watch = Stopwatch(*self._pids, threading.get_native_id())
-        while not self._stop.is_set():
-            took = self._took.get(self._phase)
-            watch.start()
-            try:
-                answer = self._client.call(self._tool, text="x")
-                if "result" not in answer:
-                    self.failures.append(answer)
-            except Exception as error:
-                self.failures.append(error)
-                return
-            if took is not None:
-                took.append(watch.seconds())
+    def _order(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+
+    def _hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the neighbour has ended"
+        answer: dict[str, Any] = json.loads(line)
+        return answer

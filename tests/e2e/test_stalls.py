@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.running import entry, puppet
-from tests.e2e.siege import MAX_HELD, Besieged, Gauges, Neighbour, besieged
+from tests.e2e.siege import MAX_HELD, Besieged, Gauges, besieged
 
 from mcpvisor.supervisor.transports.resolver import LOOKUP_SECONDS
 
@@ -40,7 +40,8 @@ QUIET = puppet("quiet", SERVERS / "lite.py")
 def unmoved(daemon: Besieged, seconds: float) -> Iterator[None]:
     """For at least so long, and while the block lasts, no call, no probe and no status takes as much as 250 ms."""
     slowest_status = 0.0
-    with Neighbour(daemon) as neighbour, Gauges(daemon) as gauges, neighbour.phase("stalled", least=CALLS):
+    neighbour = daemon.neighbour
+    with Gauges(daemon) as gauges, neighbour.phase("stalled", least=CALLS):
         yield
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -49,7 +50,6 @@ def unmoved(daemon: Besieged, seconds: float) -> Iterator[None]:
             slowest_status = max(slowest_status, time.perf_counter() - began - (daemon.queued_for_a_cpu() - queued))
             time.sleep(0.05)
 
-    assert [] == neighbour.failures
     assert gauges.held < MAX_HELD
     assert gauges.lag < MAX_HELD
     assert neighbour.slowest("stalled") < MAX_HELD

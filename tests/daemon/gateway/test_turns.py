@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
-from mcpvisor.daemon.gateway.turns import RUSH_TURN, Turns
+from mcpvisor.daemon.gateway.turns import BUSY_SHARE, LONGEST_PAUSE, RUSH_TURN, Turns
 
 pytestmark = pytest.mark.anyio
 
@@ -69,3 +70,71 @@ async def test_cancelled_requests_hold_nobody_up():
 
     assert [0, 2] == begun
     assert {} == turns._waiting
+
+
+class Worked:
+    """A loop whose every request takes so many seconds of work, by clocks that tests move."""
+
+    def __init__(self, cost: float) -> None:
+        self.now = self.busy = 100.0
+        self.begun: list[tuple[str, float]] = []
+        self.turns = Turns(nobodys=("stranger",), clock=lambda: self.now, busy=lambda: self.busy)
+        self._cost = cost
+
+    async def request(self, client: str) -> None:
+        await self.turns.take(client)
+        self.begun.append((client, self.now))
+        self.now += self._cost
+        self.busy += self._cost
+
+    async def backlog(self, count: int, *, beside: str = "", idle: float = 0.0005) -> list[float]:
+        """Seconds between the beginnings of one client's requests, while another sends one after another `beside` them."""
+        loop = asyncio.get_running_loop()
+        later, loop.call_later = loop.call_later, lambda _, *what: loop.call_soon(*what)  # type: ignore[method-assign]
+        try:
+            requests = [asyncio.create_task(self.request("many")) for _ in range(count)]
+            while not all(one.done() for one in requests):
+                if beside:
+                    await self.request(beside)
+                self.now += idle
+                await asyncio.sleep(0)
+        finally:
+            loop.call_later = later  # type: ignore[method-assign]
+        times = [at for client, at in self.begun if client == "many"][1:]
+        return [after - before for before, after in itertools.pairwise(times)]
+
+
+async def test_a_backlog_takes_a_part_of_the_time_while_somebody_else_is_there():
+    """Whoever sends all at once waits until half of the time has passed idle, where another sends one after another."""
+    gaps = await Worked(0.002).backlog(20, beside="one")
+
+    assert min(gaps) >= 0.002 / BUSY_SHARE
+    assert max(gaps) < LONGEST_PAUSE + 0.006
+
+
+async def test_a_loop_that_is_busy_all_the_time_lets_a_backlog_on():
+    """Where the other takes all the time there is, one that has a backlog gets on all the same."""
+    gaps = await Worked(0.004).backlog(10, beside="one", idle=0.0)
+
+    assert LONGEST_PAUSE <= min(gaps)
+    assert max(gaps) < LONGEST_PAUSE + 0.009
+
+
+@pytest.mark.parametrize("beside", ["", "stranger"])
+async def test_a_backlog_has_all_the_time_where_nobody_is_there(beside: str):
+    """With nobody there whom it could hold up, or nobody whom we know, a backlog is worked off without a pause."""
+    gaps = await Worked(0.002).backlog(20, beside=beside, idle=0.0)
+
+    assert max(gaps) < 2.5 * 0.002
+
+
+async def test_two_backlogs_do_not_wait_for_each_other():
+    """Of two clients that both send more than can be handled at once none is made to pause for the other."""
+    worked = Worked(0.002)
+    others = [asyncio.create_task(worked.request("more")) for _ in range(30)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gaps = await worked.backlog(20, idle=0.0)
+    await asyncio.gather(*others)
+
+    assert max(gaps) < 2.5 * 0.002

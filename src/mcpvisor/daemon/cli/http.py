@@ -23,13 +23,13 @@ class Answer:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._file: BinaryIO = connection.makefile("rb")
-        version, _, rest = self._line("the status").partition(" ")
-        code = rest[:3]
-        if not version.startswith("HTTP/1.") or not code.isdecimal():
-            raise BadAnswer("it does not begin as HTTP does")
-        self.status = int(code)
-        self.headers = self._headers()
-        """By name in lower case."""
+        try:
+            self.status = self._status()
+            self.headers = self._headers()
+            """By name in lower case."""
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Answer:  # noqa: PYI034 - it is nobody's base
         return self
@@ -92,6 +92,13 @@ class Answer:
             return int(text, 16)
         except ValueError:
             raise BadAnswer(f"{text!r} is no size of a piece") from None
+
+    def _status(self) -> int:
+        version, _, rest = self._line("the status").partition(" ")
+        code = rest[:3]
+        if not version.startswith("HTTP/1.") or not code.isdecimal():
+            raise BadAnswer("it does not begin as HTTP does")
+        return int(code)
 
     def _headers(self) -> dict[str, str]:
         found: dict[str, str] = {}

@@ -31,6 +31,9 @@ _CLOSE: Final = {"connection": "close"}
 _STRANGERS: Final = ""
 """Whose turn it is when it is nobody's whom we know: all of them share one."""
 
+_PROBES: Final = "?"
+"""Whose turn it is when the daemon's health is asked for, which no flood of strangers is to hold up; no principal's name."""
+
 DISCARD_BYTES: Final = 64 * 1024 * 1024
 DISCARD_SECONDS: Final = 2.0
 """What is still read of a body that was refused. A connection that is closed with bytes unread is reset, and the refusal
@@ -73,7 +76,7 @@ class Guard:
         self._limits = limits
         self._refused = refused
         self._exchanges: Counter[str] = Counter()
-        self._turns = Turns(RUSH_SECONDS)
+        self._turns = Turns(RUSH_SECONDS, nobodys=(_STRANGERS, _PROBES))
         self._bodies = Bodies(limits.bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +96,7 @@ class Guard:
             await refuse(send, 403, text, headers=_CLOSE)
             return
         if is_probe(scope):
-            await self._turns.take(_STRANGERS)
+            await self._turns.take(_PROBES)
             await self._app(scope, receive, send)
             return
         try:

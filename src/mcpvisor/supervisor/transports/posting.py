@@ -29,7 +29,7 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 NOTE_SECONDS: Final = 5.0
 """How long a server may take to accept a message that gets no answer; no caller waits longer for it."""
 
-_SLICE: Final = 0.002
+_SLICE: Final = 0.0005
 """Seconds after which the events of one piece are handled with the others' turns in between."""
 
 _REST_FACTOR: Final = 4.0

@@ -42,7 +42,7 @@ _REST_FACTOR: Final = 4
 _REST: Final = (0.003, 0.25)
 """The shortest rest leaves a flooding server blocked in its pipe most of the time, and the machine to the others."""
 
-_SLICE: Final = 0.002
+_SLICE: Final = 0.0005
 """Seconds after which the lines of one read are handled with the others' turns in between."""
 
 _FOREIGN_FRAME: Final = re.compile(rb"Content-Length:\s*\d+\s*", re.IGNORECASE)
