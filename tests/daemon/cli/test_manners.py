@@ -86,7 +86,7 @@ def test_status_of_200_servers_is_quick(start, command, environ):
 
 def test_a_terminal_gets_colour_and_no_line_beyond_its_width(command, environ):
     """On a terminal states are coloured and lines are cut to its width."""
-    written = in_terminal([command, "status"], {**environ, "COLUMNS": "52"})
+    written = in_terminal([command, "status"], {**environ, "COLUMNS": "45"})
 
     assert "\x1b[33mbackoff" in written
     assert "it exited with code…" in written
