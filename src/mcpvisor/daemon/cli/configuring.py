@@ -19,13 +19,16 @@ from mcpvisor.daemon.local_time import iso_time
 
 RELOAD_SECONDS: Final = 60.0
 _KEPT: Final = "keep"
+_PLANS: Final = ("mcpvisor plan", "mcpvisor plan --exit-code /etc/mcpvisor.next")
+_RELOADS: Final = ("mcpvisor reload --wait --timeout 30s",)
 
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    check = add_verb(verbs, "check", check_files, "validate the configuration, without a daemon", asks=False)
+    examples = ("mcpvisor check", "mcpvisor check ~/.config/mcpvisor servers.json")
+    check = add_verb(verbs, "check", check_files, "validate the configuration, without a daemon", asks=False, examples=examples)
     check.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders (default as for `run`)")
-    plan = add_verb(verbs, "plan", show_plan, "say what a reload would do to each server, and why")
+    plan = add_verb(verbs, "plan", show_plan, "say what a reload would do to each server, and why", examples=_PLANS)
     plan.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="other files or folders than the daemon's own")
     plan.add_argument(
         "--exit-code", action="store_true", help="exit with 1 when something would change, or is ordered otherwise"
@@ -35,7 +38,7 @@ def register(verbs: Verbs) -> None:
     plan.add_argument("--uri", metavar="U", help="of a resource_updated")
     plan.add_argument("--tool", metavar="T", help="of progress, or an elicitation")
     plan.add_argument("--level", metavar="L", help="of a log_message")
-    reload = add_verb(verbs, "reload", reload_config, "read the configuration again and apply it")
+    reload = add_verb(verbs, "reload", reload_config, "read the configuration again and apply it", examples=_RELOADS)
     reload.add_argument("--wait", action="store_true", help="also wait for the changed servers to be ready")
     reload.add_argument("--timeout", type=duration, default=RELOAD_SECONDS, metavar="T", help="how long to wait (60s)")
 

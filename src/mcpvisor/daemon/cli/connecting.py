@@ -17,7 +17,9 @@ from urllib.parse import quote
 from mcpvisor.daemon.cli.client import ControlClient
 from mcpvisor.daemon.cli.clients import CLIENTS, VARIABLE, Client, Gateway
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.output import clean_line, say, say_json, table, tell, width
+from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
+from mcpvisor.daemon.cli.screen import screen_of
+from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
 
 _HEADER: Final = ("CLIENT", "NAME", "BY", "FILE")
@@ -25,9 +27,14 @@ _ANYWHERE: Final = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 _TOKEN_BYTES: Final = 4096
 
 
+_EXAMPLES: Final = ("mcpvisor connect", "mcpvisor connect claude-code", "mcpvisor connect cursor --server github")
+
+
 def register(verbs: Verbs) -> None:
     """Add the verb of this family."""
-    connect = add_verb(verbs, "connect", show_entry, "print what a client's file has to say to use the gateway")
+    connect = add_verb(
+        verbs, "connect", show_entry, "print what a client's file has to say to use the gateway", examples=_EXAMPLES
+    )
     connect.add_argument("client", nargs="?", metavar="CLIENT", help="such as claude-code; without it, those that are known")
     connect.add_argument("--server", metavar="NAME", help="one server, under its own names (default: all of them)")
     connect.add_argument("--stdio", action="store_true", help="by the command `mcpvisor stdio`, which needs no token")
@@ -40,7 +47,7 @@ def show_entry(arguments: argparse.Namespace) -> int:
     facts = ControlClient(arguments.socket).get("/v1/version")
     url = _url(facts["addresses"].get("gateway", ()), arguments.server)
     if client is None:
-        return _show_clients(facts, url, as_json=arguments.json)
+        return _show_clients(facts, url, arguments)
     by_url = url is not None and client.speaks_http and not arguments.stdio
     token_file = Path(facts["gateway_token"]) if facts["gateway_token"] is not None and by_url else None
     gateway = Gateway(
@@ -68,13 +75,13 @@ def _client(name: str) -> Client:
     return found
 
 
-def _show_clients(facts: Mapping[str, Any], url: str | None, *, as_json: bool) -> int:
-    if as_json:
+def _show_clients(facts: Mapping[str, Any], url: str | None, arguments: argparse.Namespace) -> int:
+    if arguments.json:
         clients = [{"name": one.name, "title": one.title, "file": one.file, "http": one.speaks_http} for one in CLIENTS]
         say_json({"clients": clients, "url": url, "token_file": facts["gateway_token"]})
         return int(Exit.DONE)
     rows = [(one.name, one.title, "url" if one.speaks_http and url else "mcpvisor stdio", one.file) for one in CLIENTS]
-    for line in table(_HEADER, rows, width()):
+    for line in table(_HEADER, rows, screen_of(arguments).width):
         say(line)
     tell(f"the gateway is at {url or 'unix sockets only: clients use `mcpvisor stdio`'}; `mcpvisor connect CLIENT` says more")
     return int(Exit.DONE)

@@ -23,7 +23,7 @@ ANSWER_SECONDS: Final = 60.0
 def register(verbs: Verbs) -> None:
     """Add the verb of this family."""
     summary = "check the machine, what the daemon stands on, and each entry"
-    doctor = add_verb(verbs, "doctor", show_findings, summary)
+    doctor = add_verb(verbs, "doctor", show_findings, summary, examples=("mcpvisor doctor", "mcpvisor doctor github"))
     doctor.add_argument("server", nargs="?", help="one server only; the host of its url is looked up and connected to")
 
 

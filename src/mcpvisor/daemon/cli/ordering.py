@@ -28,10 +28,12 @@ CONFIGURED: Final = "configured"
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
     for order, summary in ORDERS.items():
-        verb = add_verb(verbs, order, give_order, summary)
+        verb = add_verb(verbs, order, give_order, summary, examples=(f"mcpvisor {order} github",))
         verb.set_defaults(order=order)
         verb.add_argument("server")
-    level = add_verb(verbs, "log-level", order_level, "show the level of the daemon's log, or change it until the daemon ends")
+    summary = "show the level of the daemon's log, or change it until the daemon ends"
+    examples = ("mcpvisor log-level", "mcpvisor log-level debug", "mcpvisor log-level configured")
+    level = add_verb(verbs, "log-level", order_level, summary, examples=examples)
     level.add_argument("level", nargs="?", choices=(*LEVELS, CONFIGURED), help="configured: what the configuration says")
 
 

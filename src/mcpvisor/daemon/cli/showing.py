@@ -5,22 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Final
 
 from mcpvisor.daemon.cli.exits import Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb
 from mcpvisor.daemon.config.places import config_paths
 
+_SHOWS: Final = ("mcpvisor config show", "mcpvisor config show --origin /etc/mcpvisor")
+_SCHEMAS: Final = ("mcpvisor config schema", "mcpvisor config schema --of json")
+
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
     config = verbs.add_parser("config", help="show what the configuration adds up to, or its schema", description=_ABOUT)
     beneath: Verbs = config.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    show = add_verb(beneath, "show", show_config, "show the settings and entries that the files add up to", asks=False)
+    show = add_verb(
+        beneath, "show", show_config, "show the settings and entries that the files add up to", asks=False, examples=_SHOWS
+    )
     show.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders (default as for `run`)")
     show.add_argument("--origin", action="store_true", help="say where each key comes from")
     show.add_argument("--all", action="store_true", help="also the keys of entries that have their defaults")
-    schema = add_verb(beneath, "schema", show_schema, "print the JSON Schema of the configuration", asks=False)
+    schema = add_verb(
+        beneath, "schema", show_schema, "print the JSON Schema of the configuration", asks=False, examples=_SCHEMAS
+    )
     schema.add_argument(
         "--of", choices=("toml", "json"), default="toml", help="of our TOML (default), or of others' JSON files"
     )
