@@ -20,6 +20,8 @@ from mcpvisor.daemon.cli.tree import all_verbs, prints_json
 SERVERS = Path(__file__).parents[1] / "servers"
 PAGE = shapes.read(shapes.PAGE.read_text())
 FORM = {"message": "Who are you?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+THEIRS = """{"mcpServers": {
+"theirs": {"command": "npx", "args": ["-y", "notes", "--token", "sekret-one"], "oauth": {}}, "wrong": {"url": "//"}}}"""
 HANDLERS = """
 [handlers.refuses]
 type = "exec"
@@ -79,7 +81,7 @@ def test_every_verb_that_prints_json_is_on_the_page() -> None:
     assert [] == sorted(printing - PAGE.verbs.keys()), "add these verbs to the table of docs/json.md, with what they print"
     assert [] == sorted(PAGE.verbs.keys() - printing)
     assert [] == shapes.unknown(PAGE)
-    tried = {command.split()[0] for command in LOOKING} | CHANGING
+    tried = {verb for verb in PAGE.verbs for command in LOOKING if f"{command} ".startswith(f"{verb} ")} | CHANGING
     assert [] == sorted(printing - tried), "let a test here see what these verbs print, and name them in LOOKING or CHANGING"
 
 
@@ -102,12 +104,19 @@ LOOKING = [
     "read reads memo://reads",
     "check",
     "plan",
+    "plan --event resource_updated --server notes --uri memo://1",
+    "log-level",
+    "config show",
+    "config schema",
+    "doctor",
+    "connect",
+    "connect cursor",
     "version",
 ]
 
 
 CHANGING = {
-    *("stop", "start", "disable", "enable", "restart", "reload", "backup"),
+    *("stop", "start", "disable", "enable", "restart", "reload", "backup", "import"),
     *("events emit", "events dead", "events retry", "events drop", "elicitations answer"),
 }
 """What the tests below do."""
@@ -116,9 +125,10 @@ CHANGING = {
 @pytest.mark.parametrize("command", LOOKING)
 def test_what_a_verb_prints_is_as_the_page_says(running: RunningDaemon, printed: Printed, command: str) -> None:
     """Every key that is promised is there and of its type, and no key is there that is not told of."""
-    words = [*command.split(), *([str(running.folder / "config")] if command == "check" else [])]
+    words = [*command.split(), *([str(running.folder / "config")] if command in ("check", "config show") else [])]
+    verb = next(verb for verb in sorted(PAGE.verbs, key=len, reverse=True) if f"{command} ".startswith(f"{verb} "))
 
-    assert printed(*words)
+    assert printed(*words, verb=verb)
 
 
 def test_orders_and_changes_print_what_the_page_says(running: RunningDaemon, printed: Printed, tmp_path: Path) -> None:
@@ -129,11 +139,16 @@ def test_orders_and_changes_print_what_the_page_says(running: RunningDaemon, pri
     plan, reload = printed("plan"), printed("reload", "--wait", "--timeout", "100ms")
     (running.drop_ins / "more.toml").unlink()
     backup = printed("backup", str(tmp_path / "copy.db"))
+    (tmp_path / "mcp.json").write_text(THEIRS)
+    (tmp_path / "etc/servers.d").mkdir(parents=True)
+    imported = printed("import", str(tmp_path / "mcp.json"), "--to", str(tmp_path / "etc"), "--yes")
 
     assert ["late"] == [one["server"] for one in plan["changes"] if one["change"] == "start"]
     assert ["late"] == [one["server"] for one in reload["changes"]]
     assert plan["config"]["rejected"]
     assert backup["bytes"] == (tmp_path / "copy.db").stat().st_size
+    assert ["theirs"] == [one["name"] for one in imported["files"][0]["servers"]]
+    assert ["wrong"] == [one["server"] for one in imported["files"][0]["failed"]]
 
 
 def test_what_is_refused_is_an_error_of_the_page(running: RunningDaemon, capsys: pytest.CaptureFixture[str]) -> None:
