@@ -224,7 +224,7 @@ def test_handlers_are_edited_in_place(daemon: Hooked) -> None:
     assert (0, told) == (planned.returncode, planned.stdout)
     assert 78 == broken.returncode
     assert "handlers.hook.command: is a text; expected a list" in broken.stderr
-    assert "(the last good version keeps running)" in broken.stderr
+    assert "(the last good version stays in use)" in broken.stderr
     assert [] == daemon.told()
     assert (pid, 1) == (daemon.server("notes")["pid"], daemon.server("notes")["generation"])
 

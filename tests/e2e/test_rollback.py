@@ -129,7 +129,7 @@ def test_what_is_broken_at_a_start_runs_as_it_was_good(daemon: Start, servers: P
 
     assert (1, 0) == (len(shown), ok)
     assert shown[0].startswith(f"{main if what == 'main' else running.drop_ins / 'servers.toml'}:")
-    assert "the last good version keeps running, as of 20" in shown[0]
+    assert ", as of 20" in shown[0]
     assert "which an earlier run has kept" in shown[0]
     assert shown[0] in running.log_text()
 

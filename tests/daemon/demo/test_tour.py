@@ -4,11 +4,12 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import closing
 
 import anyio
 import pytest
 
-from mcpvisor.daemon.demo.setting import answers, choose_control, demo_loaded, demo_specs, loopback
+from mcpvisor.daemon.demo.setting import Ports, answers, choose_control, demo_loaded, demo_specs, loopback
 from mcpvisor.daemon.demo.tour import Guide, change_line, command_line, tour
 from mcpvisor.supervisor.events import ProcessEnded, ServerAdded, ServerStateChanged
 from mcpvisor.supervisor.states import State
@@ -67,6 +68,17 @@ def test_a_busy_port_is_replaced_by_a_free_one():
     assert f"127.0.0.1:{port}" == loopback(port)
 
 
+def test_two_demonstrations_that_start_at_one_time_take_no_port_twice():
+    """A port that was found free, and is not listened on yet, is left to whoever found it first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with closing(Ports()) as one, closing(Ports()) as another:
+        assert [f"127.0.0.1:{port}", "127.0.0.1:0"] == [one.take(port), another.take(port)]
+    with closing(Ports()) as later:
+        assert f"127.0.0.1:{port}" == later.take(port)
+
+
 def test_the_users_own_socket_is_used_when_it_is_free(tmp_path):
     """The user's own control socket is used where no daemon answers on it, also when a stale one is left there."""
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
@@ -95,8 +107,10 @@ def test_another_daemons_socket_is_left_alone(tmp_path):
 
 def test_the_configuration_is_open_and_local(tmp_path):
     """The demonstration listens on 127.0.0.1 alone, without a token, and keeps its state in a private folder."""
-    settings = demo_loaded(tmp_path, tmp_path / "c.sock").settings
+    with closing(Ports()) as ports:
+        settings = demo_loaded(tmp_path, tmp_path / "c.sock", ports).settings
 
+    assert settings is not None
     assert "open" == settings.gateway.auth
     assert all(one.startswith("127.0.0.1:") for one in (*settings.gateway.listen, *settings.metrics.listen))
     assert tmp_path in settings.daemon.state_dir.parents

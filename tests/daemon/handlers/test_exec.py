@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,8 @@ from mcpvisor.supervisor.spec import StdioLaunch
 
 pytestmark = pytest.mark.anyio
 
-INSTANCE = "0123456789abcdef"
+INSTANCE = secrets.token_hex(8)
+"""Of this process alone: other tests of this module may run beside it."""
 EVENT = HandlerEvent(
     id="1d", kind="resource_updated", server="docs", at=12.5, data={"uri": "x://a;rm -rf $HOME", "reason": "notified"}
 )

@@ -47,14 +47,37 @@ def demo_specs() -> dict[str, ServerSpec]:
     }
 
 
-def demo_loaded(folder: Path, control: Path) -> Loaded:
+class Ports:
+    """Ports that this demonstration may take: none that another one, which is just starting, has found free as well."""
+
+    def __init__(self) -> None:
+        self._claims: list[socket.socket] = []
+
+    def take(self, port: int) -> str:
+        """An address on 127.0.0.1 with that port, or with any free one where that is taken."""
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._claims.append(claim)
+        try:
+            # Names like this one are gone with the process that has bound them.
+            claim.bind(f"\0mcpvisor-demo-{port}")
+        except OSError:
+            return loopback(0)
+        return loopback(port)
+
+    def close(self) -> None:
+        """Give them back."""
+        for claim in self._claims:
+            claim.close()
+
+
+def demo_loaded(folder: Path, control: Path, ports: Ports) -> Loaded:
     """What a configuration file for the demonstration would have said; `folder` is private and goes with it."""
     settings = Settings(
         daemon=DaemonSettings(state_dir=folder / "state"),
         log=LogSettings(level="warning", format="console"),
-        gateway=GatewaySettings(listen=(loopback(GATEWAY_PORT),), auth="open"),
+        gateway=GatewaySettings(listen=(ports.take(GATEWAY_PORT),), auth="open"),
         control=ControlSettings(listen=(f"unix:{control}",)),
-        metrics=MetricsSettings(listen=(loopback(METRICS_PORT),)),
+        metrics=MetricsSettings(listen=(ports.take(METRICS_PORT),)),
     )
     written_nowhere = Found(folder / "mcpvisor.toml", is_main=True, is_named=True)
     return Loaded(
