@@ -23,12 +23,12 @@ SOURCES := src tests benchmarks
 # Hundreds of processes of ours start in the tests; without bytecode each of them compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format lint types lock clean
+.PHONY: help demo test check format lint types lock manual clean
 .DELETE_ON_ERROR:
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: make format | lint | types | lock | clean"
+	@echo "also: make format | lint | types | lock | manual | clean"
 
 demo: $(VENV)/.runtime
 	@exec $(BIN)/mcpvisor demo
@@ -59,6 +59,10 @@ lock: $(VENV)/.uv
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    pyproject.toml --group $${set#*:} --output-file requirements/$${set%:*}.lock || exit 1; \
 	done
+
+# The manual page and the completions of shells, which are installed below a prefix.
+manual: $(VENV)/.runtime
+	$(BIN)/python -m mcpvisor.daemon.cli.manual data
 
 clean:
 	rm -rf .venv .venv-* .node dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

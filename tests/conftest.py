@@ -83,6 +83,11 @@ def _systemd_lacking() -> str:
     return f"no namespaces and overlays may be made here ({tried.stderr.strip()})" if tried.returncode else ""
 
 
+def _shells_lacking() -> str:
+    missing = [name for name in ("zsh", "fish", "mandoc") if shutil.which(name) is None]
+    return f"no {' and no '.join(missing)} on the PATH" if missing else ""
+
+
 def cgroup_mount() -> Path | None:
     """Where control groups of version 2 are mounted, None where they are not."""
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
@@ -100,6 +105,7 @@ COMPONENTS = {
     "cgroup": Component(_cgroup_lacking, "run as root on a machine, or in a container, with control groups of version 2"),
     "node": Component(_node_lacking, "cp -r tests/node/. .node && npm install --prefix .node --no-save"),
     "prometheus": Component(_prometheus_lacking, "apt-get install prometheus"),
+    "shells": Component(_shells_lacking, "apt-get install zsh fish mandoc"),
     "systemd": Component(_systemd_lacking, "as root, not in a container: apt-get install systemd iproute2"),
 }
 

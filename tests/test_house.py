@@ -98,7 +98,7 @@ def test_each_module_says_what_it_owns(path):
 
 
 def test_a_wheel_from_the_source_distribution_holds_the_whole_package(tmp_path):
-    """What is installed is what is in src: the wheel made of the source distribution has every file of it, and no other."""
+    """The wheel made of the source distribution has every file of src and of data, and no other."""
     build = "import sys, flit_core.buildapi as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
 
     def make(what: str, where: Path) -> Path:
@@ -110,11 +110,16 @@ def test_a_wheel_from_the_source_distribution_holds_the_whole_package(tmp_path):
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(make("build_wheel", unpacked)) as wheel:
-        held = {one for one in wheel.namelist() if ".dist-info/" not in one}
+        held = {one for one in wheel.namelist() if ".dist-info/" not in one and ".data/" not in one}
+        beside = {one.partition(".data/data/")[2] for one in wheel.namelist() if ".data/" in one}
         licences = [one for one in wheel.namelist() if one.endswith("licenses/LICENSE")]
     written = {str(p.relative_to(SOURCE)) for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
 
+    installed = {str(p.relative_to(ROOT / "data")) for p in (ROOT / "data").rglob("*") if p.is_file()}
+
     assert written == held
+    assert installed == beside
+    assert "share/man/man1/mcpvisor.1" in beside
     assert "mcpvisor/metrics/assets/rules/mcpvisor.yml" in held
     assert 1 == len(licences)
 

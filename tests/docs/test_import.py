@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcpvisor.daemon.cli.main import build_parser, main
+from mcpvisor.daemon.cli.tree import options_of, verbs_of
 from mcpvisor.daemon.config.dialects import Dialect
 from mcpvisor.daemon.config.foreign_keys import Means, Nothing, meaning_of_key
 
@@ -26,7 +27,7 @@ SOURCE = """{
   "mcpServers": {
     "notes": {
       "command": "npx",
-      "args": ["-y", "@example/notes", "--token", "hush"],
+      "args": ["-y", "@example/notes@1.2.3", "--token", "hush"],
       "env": { "NOTES_LEVEL": "${LEVEL}" },
       "autoApprove": ["read"]
     }
@@ -64,8 +65,8 @@ def test_the_words_of_each_program_mean_what_the_table_says(row: list[str]) -> N
 
 def test_the_options_are_those_of_the_verb() -> None:
     """Every option of the verb is in the table of the page, and no other."""
-    (verbs,) = (action.choices for action in build_parser()._actions if action.choices)
-    options = {option for action in verbs["import"]._actions for option in action.option_strings} - {"-h", "--help"}
+    (verb,) = (verb for verb in verbs_of(build_parser()) if verb.words == ("import",))
+    options = {name for option in options_of(verb.parser) for name in option.names} - {"-h", "--help", "--color"}
 
     assert options == set(re.findall(r"^\| `(--[a-z]+)", IMPORT, re.MULTILINE))
 

@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.running import RunningDaemon, puppet
 
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.looking import status_lines
+from mcpvisor.daemon.cli.status_view import status_lines
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 
 SECOND = 1.0
@@ -131,7 +131,7 @@ def test_a_daemon_that_stops_says_so(daemon: Callable[..., RunningDaemon], serve
     assert probe(running.gateway) == (200, "ok")
     os.kill(running.pid, signal.SIGTERM)
     notice = running.until(lambda: running.status()["stopping"], "the notice")
-    shown = status_lines(running.status(wait=20), None)[0]
+    shown = status_lines(running.status(wait=20))[0]
     with pytest.raises(CliError, match="restart is refused, the daemon is stopping: calls are still served") as refused:
         running.order("slow", "restart")
     session = HttpCaller(running.gateway)

@@ -24,6 +24,7 @@ from mcpvisor.daemon.config.watch import ConfigWatcher
 from mcpvisor.daemon.control.facts import Facts
 from mcpvisor.daemon.control.handling import HandlerRoutes
 from mcpvisor.daemon.control.server import ControlServer
+from mcpvisor.daemon.doctor.route import DoctorRoutes
 from mcpvisor.daemon.event_lines import EventLines
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings
@@ -35,6 +36,7 @@ from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.heartbeat import Heartbeat
 from mcpvisor.daemon.log import Log
+from mcpvisor.daemon.log_level import LogLevel
 from mcpvisor.daemon.notice import DrainNotice
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits
 from mcpvisor.daemon.questions.routed import RoutedQuestions
@@ -119,6 +121,7 @@ class Daemon:
             ),
         )
         observer.on_progress = self._handlers.call_progressed
+        self._level = LogLevel(log, self._settings.log.level)
         self._reloading = DaemonReloading(
             reloader,
             self._supervisor,
@@ -127,6 +130,7 @@ class Daemon:
             status_line=self._status_line,
             shelf=Shelf.of(self._keeper.store, state.path) if not state.read_only else None,
             known_secrets=known_secrets,
+            ordered_level=lambda: self._level.ordered,
         )
         self._stopping = anyio.Event()
         self._stage = ""
@@ -247,6 +251,8 @@ class Daemon:
             handlers=self._handlers.views,
             stopping=lambda: self._stage,
         )
+        listening = [*gateway.addresses, *metrics.addresses, *settings.control.listen]
+        doctor = DoctorRoutes(self._reloader, self._supervisor, self._subtree, lambda: listening)
         control = ControlServer(
             self._supervisor,
             self._reloading,
@@ -255,7 +261,7 @@ class Daemon:
             instance=self._state.instance,
             keeping=self._keeper,
             desk=self._desk,
-            more=HandlerRoutes(self._handlers).routes(),
+            more=[*HandlerRoutes(self._handlers).routes(), *self._level.routes(), *doctor.routes()],
         )
         await parts.enter_async_context(control)
         return gateway, addresses

@@ -17,6 +17,7 @@ from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
 from mcpvisor.daemon.config.settings import changed_settings
+from mcpvisor.daemon.control.drift import OrderedLevel, drift_between
 from mcpvisor.daemon.control.reloading import ConfigState, Plan
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.handlers.changes import HandlerChange
@@ -49,9 +50,11 @@ class DaemonReloading:
         status_line: Callable[[], str],
         known_secrets: KnownSecrets,
         shelf: Shelf | None = None,
+        ordered_level: Callable[[], OrderedLevel | None] = lambda: None,
     ) -> None:
         """`shelf` keeps versions for the next run of the daemon; None where nothing can be kept."""
         self._known_secrets = known_secrets
+        self._ordered_level = ordered_level
         self._handlers = handlers
         self._reloader = reloader
         self._supervisor = supervisor
@@ -195,12 +198,20 @@ class DaemonReloading:
         return self._plan(found, state, settings)
 
     def _plan(self, applied: Applied | None, state: ConfigState, settings: tuple[str, ...]) -> Plan:
+        now = self._reloader.applied
+        level = (applied or now).basis.settings.log.level
+        routing = applied.routing if applied is not None else Routing()
         return Plan(
             servers=self._supervisor.plan(applied.specs.values() if applied is not None else ()),
             handlers=self._handlers.plan(applied.handlers if applied is not None else {}),
-            routes_changed=(applied.routing if applied is not None else Routing()) != self._handlers.routing,
+            routes_changed=routing != self._handlers.routing,
             config=state,
             needs_restart=settings,
+            drift=drift_between(
+                self._supervisor.statuses(), applied.specs if applied is not None else {}, self._ordered_level(), level
+            ),
+            routing=routing,
+            routing_now=self._handlers.routing,
         )
 
     def last_config(self) -> ConfigState:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from tests import nursery
 
+COMMAND = Path(sys.executable).with_name("mcpvisor")
+"""The command as it is installed."""
+
 PUPPET = Path(__file__).parents[1] / "control" / "puppet.py"
 INSTANCE = "instance-of-tests"
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mcpvisor.daemon.cli.looking import status_lines
-from mcpvisor.daemon.cli.output import clean, clean_line, table
+from mcpvisor.daemon.cli.output import clean, clean_line
+from mcpvisor.daemon.cli.screen import Screen, has_colour
 from mcpvisor.daemon.cli.sockets import candidates, is_safe
+from mcpvisor.daemon.cli.status_view import status_lines
+from mcpvisor.daemon.cli.table import columns_of, shortened, table
 from mcpvisor.daemon.cli.verb import duration
 
 
@@ -85,29 +87,122 @@ def status_with(**server):
         "transport": "http",
         "era": None,
         "pid": None,
+        "healthy": False,
+        "deadline": None,
     }
     servers = [{**plain, "restarts": 0, "reason": "", **server}]
     return {"ready": 0, "total": 1, "now": 100.0, "servers": servers, "config": {"ok": True, "rejected": []}}
 
 
-def test_a_long_reason_is_cut_where_nothing_says_how_wide_lines_are():
-    """A reason is cut to 100 characters where the output is piped, and to what is left of the line where a width is known."""
+def test_a_reason_is_cut_only_where_a_width_is_known():
+    """Where the output is piped a reason is whole, however long; on a screen it has what is left of the line."""
     status = status_with(reason="x" * 300)
 
-    assert status_lines(status, None)[2].endswith(" " + "x" * 99 + "…")
-    assert 90 == len(status_lines(status, 90)[2])
+    assert status_lines(status)[-1].endswith(" " + "x" * 300)
+    assert 90 == len(status_lines(status, Screen(width=90))[-1])
+
+
+def test_columns_that_one_can_do_without_go_first():
+    """On a narrow screen era, transport, process and restarts give way to the reason; name, state, since and next never do."""
+    lines = status_lines(status_with(reason="x" * 300), Screen(width=60))
+
+    assert ["NAME", "STATE", "SINCE", "NEXT", "REASON"] == lines[-2].split()
+    assert lines[-1].startswith("s     backoff  10 s   -     xxx")
+    assert 60 == len(lines[-1])
 
 
 @pytest.mark.parametrize(("due", "shown"), [(130.0, "in 30 s"), (99.5, "now"), (40.0, "overdue")])
 def test_a_try_that_was_due_long_ago_is_not_due_now(due, shown):
     """The next try has its time, is due now, or is overdue."""
-    assert f"  {shown}  " in status_lines(status_with(next_attempt=due), None)[2]
+    assert f"  {shown}  " in status_lines(status_with(next_attempt=due))[-1]
 
 
 def test_instances_for_one_client_are_counted_below_the_servers():
     """How many there are, and one that fails; a server without any has no such line."""
-    two = status_lines(status_with(instances=2, instance_failing="s@3 of uid:7 is failed: no such program"), None)
+    two = status_lines(status_with(instances=2, instance_failing="s@3 of uid:7 is failed: no such program"))
 
     assert "s: 2 instances for one client each; s@3 of uid:7 is failed: no such program" == two[-1]
-    assert "s: 1 instance for one client each" == status_lines(status_with(instances=1, instance_failing=""), None)[-1]
-    assert 3 == len(status_lines(status_with(instances=0, instance_failing=""), None))
+    assert "s: 1 instance for one client each" == status_lines(status_with(instances=1, instance_failing=""))[-1]
+    assert "instance" not in status_lines(status_with(instances=0, instance_failing=""))[-1]
+
+
+def test_what_is_wrong_comes_first_with_what_comes_next():
+    """What is not as wanted is counted by state, the worst first, with what the daemon does next; so begins the table."""
+    status = status_with()
+    plain = status["servers"][0]
+    due = {"a": 130.0, "b": 112.0}
+    status["servers"] = [
+        *({**plain, "name": name, "next_attempt": at} for name, at in due.items()),
+        {**plain, "name": "c", "state": "ready", "healthy": True},
+        {**plain, "name": "d", "state": "failed"},
+        {**plain, "name": "e", "state": "starting", "deadline": 160.0},
+    ]
+    lines = status_lines(status)
+
+    assert [
+        "0/1 ready",
+        "  1 failed: d: nothing until its entry is edited, or an order",
+        "  2 backoff: a, b: tried again the first in 12 s",
+        "  1 starting: e: given up in 60 s",
+    ] == lines[:4]
+    assert ["NAME", "d", "a", "b", "e", "c"] == [line.split()[0] for line in lines[4:]]
+
+
+def test_what_is_wrong_is_said_again_below_a_table_that_is_higher_than_the_screen():
+    """So that whoever looks at the end of a long list sees it too; where all is well, or all is seen, nothing is said twice."""
+    status = status_with()
+    few, many = status_lines(status, Screen(width=80, height=20)), status_lines(status, Screen(width=80, height=4))
+
+    assert 1 == sum("1 backoff: s" in line for line in few)
+    assert ["", *many[:2]] == many[-3:]
+
+
+COLOURS = [
+    ({}, {}),
+    ({"TERM": "xterm"}, {"terminal"}),
+    ({"TERM": "dumb"}, {}),
+    ({"TERM": "xterm", "NO_COLOR": "1"}, {}),
+    ({"TERM": "xterm", "NO_COLOR": ""}, {"terminal"}),
+    ({"TERM": "xterm", "CLICOLOR": "0"}, {}),
+    ({"TERM": "dumb", "FORCE_COLOR": "1"}, {"terminal", "pipe"}),
+    ({"CLICOLOR_FORCE": "1"}, {"terminal", "pipe"}),
+    ({"TERM": "xterm", "FORCE_COLOR": "0"}, {"terminal"}),
+    ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, {}),
+]
+
+
+@pytest.mark.parametrize(("environ", "coloured"), COLOURS, ids=lambda value: " ".join(sorted(value)) or "none")
+def test_when_colour_is_welcome(environ, coloured):
+    """By `--color`, else by the variables that people know, `NO_COLOR` before all, else on a terminal that knows colour."""
+    places = {"terminal": True, "pipe": False}
+
+    assert set(coloured) == {name for name, is_it in places.items() if has_colour(environ, is_terminal=is_it)}
+    assert has_colour(environ, is_terminal=False, when="always")
+    assert not has_colour(environ, is_terminal=True, when="never")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"), [("abc", 3), ("Übung", 5), ("文字", 4), ("e\u0301", 1), ("ｱ", 1), ("🚀", 2), ("", 0)]
+)
+def test_wide_characters_and_accents_are_counted_as_a_terminal_counts_them(text, columns):
+    """Wide characters take two columns, and an accent on another letter none."""
+    assert columns == columns_of(text)
+
+
+def test_a_table_is_in_line_whatever_the_script():
+    """A wide name moves nothing out of line, and is cut between two characters at the most."""
+    assert ["NAME  B", "文字  x", "ab    y"] == table(("NAME", "B"), [("文字", "x"), ("ab", "y")], None)
+    assert ["文文…", "文文文"] == [shortened("文文文文", 6), shortened("文文文", 6)]
+    assert "a文…" == shortened("a文文文", 5)
+
+
+def test_no_cell_but_the_last_is_ever_cut():
+    """A name that is wider than the screen is shown whole."""
+    assert ["n" * 50, "x" * 19 + "…"] == table(("A", "B"), [("n" * 50, "x" * 50)], 30)[1].split()
+
+
+def test_a_cell_cannot_move_the_cursor():
+    """Control codes, line ends and marks that turn the direction of text are written out in every cell."""
+    (line,) = table(("A", "B"), [("a\x1b[2Jb\n", "c\u202ed\r")], 80)[1:]
+
+    assert "a\\x1b[2Jb\\n  c\\u202ed\\r" == line

@@ -16,11 +16,12 @@ def outcome(done):
 
 
 def test_status_sums_up_and_lists(mcpvisor):
-    """`status` begins with a summary, lists every server with its reason, and exits with 1 while one is not as wanted."""
+    """`status` begins with what is wrong, lists every server with its reason, and exits with 1 while one is not as wanted."""
     code, out, err = outcome(mcpvisor("status"))
-    first, header, bad, good, off = out.splitlines()
+    first, wrong, header, bad, good, off = out.splitlines()
 
     assert (1, "", "1/3 ready") == (code, err, first)
+    assert wrong.startswith("  1 backoff: bad: tried again in ")
     assert ["NAME", "STATE", "SINCE", "NEXT", "TRANSPORT", "ERA", "PID", "RESTARTS", "REASON"] == header.split()
     assert ["bad", "backoff"] == bad.split()[:2]
     assert "it exited with code 1" in bad

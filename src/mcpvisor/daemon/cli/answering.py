@@ -10,19 +10,29 @@ from urllib.parse import quote
 
 from mcpvisor.daemon.cli.client import ControlClient
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.output import clean_line, say, say_json, table, width
+from mcpvisor.daemon.cli.output import clean_line, say, say_json
+from mcpvisor.daemon.cli.screen import screen_of
+from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.using import json_object
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb
 from mcpvisor.daemon.control.spans import seconds
 
 _HEADER: Final = ("ID", "SERVER", "MODE", "WAITS FOR", "SINCE", "LEFT", "QUESTION")
+_ANSWERS: Final = (
+    "mcpvisor elicitations answer q7",
+    """mcpvisor elicitations answer q7 --accept '{"name": "main"}'""",
+    "mcpvisor elicitations answer q7 --decline",
+)
+_SPARE: Final = ("MODE", "SINCE")
 
 
 def register(verbs: Verbs) -> None:
     """Add the verb of this family."""
-    listing = add_verb(verbs, "elicitations", show_open, "list what servers ask people now, or answer it")
+    listing = add_verb(
+        verbs, "elicitations", show_open, "list what servers ask people now, or answer it", examples=("mcpvisor elicitations",)
+    )
     actions = listing.add_subparsers(metavar="answer", parser_class=Parser)
-    answer = add_verb(actions, "answer", give_answer, "answer a question that waits for the operator")
+    answer = add_verb(actions, "answer", give_answer, "answer a question that waits for the operator", examples=_ANSWERS)
     answer.add_argument("id", metavar="ID")
     how = answer.add_mutually_exclusive_group()
     how.add_argument("--accept", metavar="JSON|@FILE", nargs="?", const="{}", help="accept, with this content; @- reads stdin")
@@ -40,7 +50,7 @@ def show_open(arguments: argparse.Namespace) -> int:
     if not rows:
         say("nothing is asked now")
         return int(Exit.DONE)
-    for line in table(_HEADER, rows, width()):
+    for line in table(_HEADER, rows, screen_of(arguments).width, spare=_SPARE):
         say(line)
     return int(Exit.DONE)
 

@@ -12,13 +12,17 @@ from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
 
+_EXAMPLES: Final = ("mcpvisor backup /var/backups/mcpvisor.db",)
+
 _SECONDS: Final = 60.0
 """How long the copy may take to be made, and each part of it to come."""
 
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    backup = add_verb(verbs, "backup", write_backup, "write a consistent copy of the daemon's state to a file")
+    backup = add_verb(
+        verbs, "backup", write_backup, "write a consistent copy of the daemon's state to a file", examples=_EXAMPLES
+    )
     backup.add_argument("file", type=Path, metavar="FILE", help="where to; it must not exist yet, and is readable by you only")
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
 
+_EXAMPLES = ("mcpvisor stdio", "mcpvisor stdio github --gateway http://127.0.0.1:7433 --token-file token")
+
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
     summary = "be a stdio MCP server that is a door to the gateway, for clients that only speak stdio"
-    stdio = add_verb(verbs, "stdio", serve_stdio, summary, prints=False)
+    stdio = add_verb(verbs, "stdio", serve_stdio, summary, prints=False, examples=_EXAMPLES)
     stdio.add_argument("server", nargs="?", metavar="NAME", help="one server, under its own names (default: all of them)")
     stdio.add_argument(
         "--gateway", metavar="URL", help="the gateway's URL, or unix:/path (default: as the daemon's control socket says)"

@@ -7,12 +7,12 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import quote, urlencode
 
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
+from mcpvisor.daemon.cli.http import Answer, BadAnswer, send
 from mcpvisor.daemon.cli.sockets import candidates, is_safe
 
 ANSWER_SECONDS: Final = 5.0
@@ -67,76 +67,51 @@ class ControlClient:
     def follow(self, path: str, query: Mapping[str, Any] | None = None, *, body: Any = None) -> Iterator[tuple[str, Any]]:
         """The events of a stream, by name and value, until the daemon ends it."""
         method = "GET" if body is None else "POST"
-        connection, response = self._send(method, _with_query(path, query), body, SILENCE_SECONDS, "text/event-stream")
-        try:
-            if response.headers.get_content_type() != "text/event-stream":
+        with self._ask(method, _with_query(path, query), body, SILENCE_SECONDS, "text/event-stream") as answer:
+            if answer.content_type != "text/event-stream":
                 raise CliError(Exit.NO_ANSWER, f"the daemon answered {path} with no event stream")
-            yield from _events(_lines(response))
-        finally:
-            connection.close()
+            yield from _events(_lines(answer))
 
     def download(self, path: str, to: BinaryIO, *, timeout: float) -> None:
         """Write what is at a path into a file, whole; `timeout` in seconds is for each part of it."""
-        connection, response = self._send("GET", path, None, timeout, "*/*")
-        try:
-            expected = int(response.headers.get("Content-Length", "-1"))
-            written = 0
-            while piece := response.read(_PIECE):
-                written += to.write(piece)
-        except TimeoutError as error:
-            raise CliError(Exit.NO_ANSWER, f"the daemon did not finish its answer to {path}") from error
-        except (HTTPException, ConnectionError) as error:
-            raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {path}: {error!r}") from error
-        finally:
-            connection.close()
-        if written != expected:
-            raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {path} after {written} bytes")
+        with self._ask("GET", path, None, timeout, "*/*") as answer:
+            try:
+                to.writelines(answer.pieces(_PIECE))
+            except TimeoutError as error:
+                raise CliError(Exit.NO_ANSWER, f"the daemon did not finish its answer to {path}") from error
+            except (BadAnswer, ConnectionError) as error:
+                raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {path}: {error}") from error
 
     def _value(self, method: str, target: str, body: Any, timeout: float) -> Any:
-        connection, response = self._send(method, target, body, timeout, "application/json")
-        try:
-            return json.loads(_read(response, target))
-        except ValueError as error:
-            raise CliError(Exit.NO_ANSWER, f"the daemon's answer to {target} is no JSON") from error
-        finally:
-            connection.close()
+        with self._ask(method, target, body, timeout, "application/json") as answer:
+            try:
+                return json.loads(_read(answer, target))
+            except ValueError as error:
+                raise CliError(Exit.NO_ANSWER, f"the daemon's answer to {target} is no JSON") from error
 
-    def _send(self, method: str, target: str, body: Any, timeout: float, accept: str) -> tuple[HTTPConnection, HTTPResponse]:
-        connection = _UnixConnection(self._socket, timeout)
-        headers = {"Accept": accept, "Connection": "close"}
-        data = None
+    def _ask(self, method: str, target: str, body: Any, timeout: float, accept: str) -> Answer:
+        """The head of the daemon's answer; whoever asks closes it."""
+        connection = find_socket(self._socket)
+        connection.settimeout(timeout)
+        headers = {"Accept": accept}
+        data = b""
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
         try:
             with contextlib.suppress(BrokenPipeError):  # a refusal may come before all was sent: it is still to be read
-                connection.request(method, target, data, headers)
-            response = connection.getresponse()
-            if response.status >= 400:  # where HTTP's errors begin
-                raise _refusal(response, target)
+                send(connection, method, target, headers, data)
+            answer = Answer(connection)
+            if answer.status >= 400:  # where HTTP's errors begin
+                with answer:
+                    raise _refusal(answer, target)
         except TimeoutError as error:
             connection.close()
             raise CliError(Exit.NO_ANSWER, f"the daemon did not answer {target} within {timeout:g} s") from error
-        except (HTTPException, ConnectionError) as error:
+        except (BadAnswer, ConnectionError) as error:
             connection.close()
-            raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {target}: {error!r}") from error
-        except CliError:
-            connection.close()
-            raise
-        return connection, response
-
-
-class _UnixConnection(HTTPConnection):
-    """An HTTP connection over the daemon's socket."""
-
-    def __init__(self, explicit_socket: str | None, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._explicit_socket = explicit_socket
-        self._seconds = timeout
-
-    def connect(self) -> None:
-        self.sock = find_socket(self._explicit_socket)
-        self.sock.settimeout(self._seconds)
+            raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {target}: {error}") from error
+        return answer
 
 
 def server_path(server: str, rest: str = "") -> str:
@@ -154,34 +129,30 @@ def _with_query(path: str, query: Mapping[str, Any] | None) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def _read(response: HTTPResponse, target: str) -> bytes:
+def _read(answer: Answer, target: str) -> bytes:
     try:
-        return response.read()
+        return answer.read()
     except TimeoutError as error:
         raise CliError(Exit.NO_ANSWER, f"the daemon did not finish its answer to {target}") from error
-    except (HTTPException, ConnectionError) as error:
-        raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {target}: {error!r}") from error
+    except (BadAnswer, ConnectionError) as error:
+        raise CliError(Exit.NO_ANSWER, f"the daemon broke off its answer to {target}: {error}") from error
 
 
-def _refusal(response: HTTPResponse, target: str) -> CliError:
+def _refusal(answer: Answer, target: str) -> CliError:
     try:
-        body = json.loads(response.read())["error"]
+        body = json.loads(answer.read())["error"]
     except (ValueError, KeyError, TypeError):
-        return CliError(Exit.NO_ANSWER, f"the daemon answered {target} with {response.status} and no reason")
+        return CliError(Exit.NO_ANSWER, f"the daemon answered {target} with {answer.status} and no reason")
     return Refused(body)
 
 
-def _lines(response: HTTPResponse) -> Iterator[bytes]:
-    while True:
-        try:
-            line = response.readline()
-        except TimeoutError as error:
-            raise CliError(Exit.NO_ANSWER, f"the daemon has said nothing for {SILENCE_SECONDS:g} s") from error
-        except (HTTPException, ConnectionError) as error:
-            raise CliError(Exit.NO_ANSWER, f"the daemon broke off the stream: {error!r}") from error
-        if not line:
-            return
-        yield line.rstrip(b"\r\n")
+def _lines(answer: Answer) -> Iterator[bytes]:
+    try:
+        yield from answer.lines()
+    except TimeoutError as error:
+        raise CliError(Exit.NO_ANSWER, f"the daemon has said nothing for {SILENCE_SECONDS:g} s") from error
+    except (BadAnswer, ConnectionError) as error:
+        raise CliError(Exit.NO_ANSWER, f"the daemon broke off the stream: {error}") from error
 
 
 def _events(lines: Iterator[bytes]) -> Iterator[tuple[str, Any]]:

@@ -9,32 +9,45 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient, absolute
-from mcpvisor.daemon.cli.exits import Exit
+from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.config.places import config_paths
 from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.control.explain_text import clock_time
 from mcpvisor.daemon.local_time import iso_time
 
 RELOAD_SECONDS: Final = 60.0
 _KEPT: Final = "keep"
+_PLANS: Final = ("mcpvisor plan", "mcpvisor plan --exit-code /etc/mcpvisor.next")
+_RELOADS: Final = ("mcpvisor reload --wait --timeout 30s",)
 
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    check = add_verb(verbs, "check", check_files, "validate the configuration, without a daemon", asks=False)
+    examples = ("mcpvisor check", "mcpvisor check ~/.config/mcpvisor servers.json")
+    check = add_verb(verbs, "check", check_files, "validate the configuration, without a daemon", asks=False, examples=examples)
     check.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files or folders (default as for `run`)")
-    plan = add_verb(verbs, "plan", show_plan, "say what a reload would do to each server, and why")
+    plan = add_verb(verbs, "plan", show_plan, "say what a reload would do to each server, and why", examples=_PLANS)
     plan.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="other files or folders than the daemon's own")
-    plan.add_argument("--exit-code", action="store_true", help="exit with 1 when something would change")
-    reload = add_verb(verbs, "reload", reload_config, "read the configuration again and apply it")
+    plan.add_argument(
+        "--exit-code", action="store_true", help="exit with 1 when something would change, or is ordered otherwise"
+    )
+    plan.add_argument("--event", metavar="KIND", help="also say which handlers such an event would reach after it")
+    plan.add_argument("--server", metavar="S", help="the server of that event")
+    plan.add_argument("--uri", metavar="U", help="of a resource_updated")
+    plan.add_argument("--tool", metavar="T", help="of progress, or an elicitation")
+    plan.add_argument("--level", metavar="L", help="of a log_message")
+    reload = add_verb(verbs, "reload", reload_config, "read the configuration again and apply it", examples=_RELOADS)
     reload.add_argument("--wait", action="store_true", help="also wait for the changed servers to be ready")
     reload.add_argument("--timeout", type=duration, default=RELOAD_SECONDS, metavar="T", help="how long to wait (60s)")
 
 
 def show_plan(arguments: argparse.Namespace) -> int:
-    """`plan`: one line for each server that would not stay as it is; 78 when something would be rejected."""
-    plan = ControlClient(arguments.socket).post("/v1/plan", {"paths": absolute(arguments.paths)}, timeout=RELOAD_SECONDS)
+    """`plan`: one line for each server that would not stay as it is, or is by order; 78 when something would be rejected."""
+    body = {"paths": absolute(arguments.paths), **_event_asked(arguments)}
+    plan = ControlClient(arguments.socket).post("/v1/plan", body, timeout=RELOAD_SECONDS)
+    drift = _drift_lines(plan)
     changing = [change for change in plan["changes"] if change["change"] != _KEPT]
     of_handlers = _handler_lines(plan)
     if arguments.json:
@@ -44,15 +57,20 @@ def show_plan(arguments: argparse.Namespace) -> int:
             say(f"{change['change']:<8} {change['server']}{_why(change)}")
         for line in of_handlers:
             say(line)
+        for line in drift:
+            say(line)
         if not changing and not of_handlers:
             kept = len(plan["changes"])
             what = "no server" if plan["needs_restart"] else "nothing"
             say(f"{what} would change ({counted(kept, 'server')} {'is' if kept == 1 else 'are'} kept)")
+        for line in _way_lines(plan, arguments):
+            say(line)
     for setting in plan["needs_restart"]:
         tell(f"{setting} is another: it is read when the daemon starts")
     if _tell_rejected(plan["config"]):
         return int(Exit.CONFIG)
-    return int(Exit.NO if (changing or of_handlers or plan["needs_restart"]) and arguments.exit_code else Exit.DONE)
+    is_otherwise = bool(changing or of_handlers or plan["needs_restart"] or drift)
+    return int(Exit.NO if is_otherwise and arguments.exit_code else Exit.DONE)
 
 
 def reload_config(arguments: argparse.Namespace) -> int:
@@ -94,6 +112,41 @@ def _handler_lines(report: Mapping[str, Any]) -> list[str]:
     """What happens to handlers and routes, one line each."""
     lines = [f"{change['change']:<8} handler {change['handler']}{_why(change)}" for change in report.get("handlers", ())]
     return [*lines, "update   routes"] if report.get("routes_changed") else lines
+
+
+def _event_asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The event that is asked about, as the control API takes it. Raises CliError."""
+    keys = ("server", "uri", "tool", "level")
+    given = {key: getattr(arguments, key) for key in keys if getattr(arguments, key) is not None}
+    if arguments.event is None and given:
+        raise CliError(Exit.USAGE, f"--{next(iter(given))} is of an event: say which kind by --event")
+    if arguments.event is None:
+        return {}
+    if "server" not in given:
+        raise CliError(Exit.USAGE, "an event is of a server: say which by --server")
+    return {"event": {"kind": arguments.event, **given}}
+
+
+def _drift_lines(plan: Mapping[str, Any]) -> list[str]:
+    """What operators have ordered against the files, one line each."""
+    return [
+        clean_line(
+            f"{'drift':<8} {one['server'] or one['what']} is {one['actual']} by order of {one['by']} "
+            f"since {clock_time(one['at'])}, the files say {one['configured']}"
+        )
+        for one in plan.get("drift", ())
+    ]
+
+
+def _way_lines(plan: Mapping[str, Any], arguments: argparse.Namespace) -> list[str]:
+    """Where an event would go, and where it goes now if that is elsewhere."""
+    if arguments.event is None:
+        return []
+    after, now = ([f"{way['handler']} by {way['route']}" for way in plan[key]] for key in ("ways", "ways_now"))
+    lines = [f"{'event':<8} {arguments.event} of {arguments.server} would reach {', '.join(after) or 'no handler'}"]
+    if after != now:
+        lines.append(f"{'':<8} now it reaches {', '.join(now) or 'no handler'}")
+    return [clean_line(line) for line in lines]
 
 
 def _why(change: Mapping[str, Any]) -> str:

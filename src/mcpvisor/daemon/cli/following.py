@@ -16,15 +16,16 @@ from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import event_line, stderr_line
 
 _LINES: Final = 50
+_EVENTS: Final = ("mcpvisor events --server github -n 20", "mcpvisor events -f --kind server_state_changed --json")
 
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    logs = add_verb(verbs, "logs", show_logs, "show what servers wrote to stderr")
+    logs = add_verb(verbs, "logs", show_logs, "show what servers wrote to stderr", examples=("mcpvisor logs github -f",))
     logs.add_argument("server", nargs="?", help="one server only")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as lines are written, until Ctrl-C")
     logs.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many lines of the past (50)")
-    events = add_verb(verbs, "events", show_events, "show what happened")
+    events = add_verb(verbs, "events", show_events, "show what happened", examples=_EVENTS)
     events.add_argument("-f", "--follow", action="store_true", help="go on as it happens, until Ctrl-C")
     events.add_argument("-n", "--lines", type=_count, default=_LINES, metavar="N", help="how many events of the past (50)")
     events.add_argument("--server", metavar="S", help="of one server only")
@@ -41,12 +42,14 @@ def show_logs(arguments: argparse.Namespace) -> int:
     client = ControlClient(arguments.socket)
     if arguments.follow and arguments.server is not None:
         query = {"lines": arguments.lines, "follow": "true"}
-        stream = (value for _, value in client.follow(server_path(arguments.server, "/logs"), query))
-        return _follow_lines(stream, arguments, prefix="")
+        stream = client.follow(server_path(arguments.server, "/logs"), query)
+        named = ((name, {"server": arguments.server, **value}) for name, value in stream)
+        return _follow_lines(named, arguments, prefix="")
     if arguments.follow:
         query = {"kind": "stderr_written", "backlog": arguments.lines}
-        stream = (value for name, value in client.follow("/v1/events", query) if name == "event")
-        return _follow_lines(map(_lines_of, stream), arguments, prefix="{server}: ")
+        stream = client.follow("/v1/events", query)
+        lines = ((name, _lines_of(value) if name == "event" else value) for name, value in stream)
+        return _follow_lines(lines, arguments, prefix="{server}: ")
     names = [arguments.server] if arguments.server else [one["name"] for one in client.get("/v1/status")["servers"]]
     answers = [client.get(server_path(name, "/logs"), {"lines": arguments.lines}) for name in names]
     if arguments.json:
@@ -75,7 +78,7 @@ def show_events(arguments: argparse.Namespace) -> int:
         return int(Exit.DONE)
     for name, value in client.follow("/v1/events", query):
         if name == "lost":
-            tell(f"{counted(value['count'], 'event')} came faster than could be shown")
+            _tell_lost(value)
         elif arguments.json:
             say_json_line(value)
         else:
@@ -88,6 +91,10 @@ def _line(event: Mapping[str, Any]) -> str:
     return clean_line(event_line({**event, "kind": f"{event.get('server') or 'daemon'} {event['kind']}"}))
 
 
+def _tell_lost(value: Mapping[str, Any]) -> None:
+    tell(f"{counted(value['count'], 'event')} came faster than could be shown")
+
+
 def _lines_of(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event of stderr in the shape that followed logs have."""
     lines = [{"at": event["at"], "line": line} for line in event["lines"]]
@@ -98,8 +105,11 @@ def _written(line: Mapping[str, Any], before: str) -> str:
     return before + clean_line(stderr_line(line))
 
 
-def _follow_lines(stream: Iterable[Mapping[str, Any]], arguments: argparse.Namespace, *, prefix: str) -> int:
-    for value in stream:
+def _follow_lines(stream: Iterable[tuple[str, Mapping[str, Any]]], arguments: argparse.Namespace, *, prefix: str) -> int:
+    for name, value in stream:
+        if name == "lost":
+            _tell_lost(value)
+            continue
         if arguments.json:
             say_json_line(value)
             continue

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ANSWER_SECONDS, ControlClient
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.output import clean_line, say, say_json, table, tell, width
+from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
+from mcpvisor.daemon.cli.screen import screen_of
+from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.using import json_object
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb, duration
 from mcpvisor.daemon.control.counts import counted
@@ -16,20 +18,29 @@ from mcpvisor.daemon.control.explain_text import clock_time
 from mcpvisor.daemon.control.spans import seconds
 
 EMIT_SECONDS: Final = 10.0
+EVENT_KINDS: Final = ("resource_updated", "list_changed", "elicitation", "state_changed", "log_message", "progress")
+_EMIT_EXAMPLES: Final = (
+    "mcpvisor events emit --kind resource_updated --server docs --uri https://docs.example.com/a --dry-run",
+    """mcpvisor events emit --kind state_changed --server docs --data '{"new": "failed"}'""",
+)
 _HEADER: Final = ("NAME", "TYPE", "STATE", "WAITING", "IN FLIGHT", "DEAD", "CIRCUIT", "NEXT", "LAST ERROR")
+_PAINTED: Final = (_HEADER.index("STATE"), _HEADER.index("CIRCUIT"))
+_SPARE: Final = ("TYPE", "IN FLIGHT")
 _GOOD: Final = frozenset({"accepted", "coalesced", "handled"})
 
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    add_verb(verbs, "handlers", show_handlers, "show how each handler is")
+    add_verb(verbs, "handlers", show_handlers, "show how each handler is", examples=("mcpvisor handlers",))
 
 
 def register_events(events: Parser) -> None:
     """Add the verbs beneath `events`."""
     beneath: Verbs = events.add_subparsers(metavar="VERB", required=False)
-    emit = add_verb(beneath, "emit", emit_event, "send a test event, and say which handlers it reaches")
-    emit.add_argument("--kind", required=True, metavar="K", help="such as resource_updated")
+    emit = add_verb(
+        beneath, "emit", emit_event, "send a test event, and say which handlers it reaches", examples=_EMIT_EXAMPLES
+    )
+    emit.add_argument("--kind", required=True, metavar="K", choices=EVENT_KINDS, help=", ".join(EVENT_KINDS))
     emit.add_argument("--server", required=True, metavar="S", help="the server that it is said to be of")
     emit.add_argument("--uri", metavar="U", help="of a resource_updated")
     emit.add_argument("--tool", metavar="T", help="of progress; of an elicitation, with --dry-run")
@@ -37,10 +48,22 @@ def register_events(events: Parser) -> None:
     emit.add_argument("--data", metavar="JSON", help="""what else is in its data, as '{"new": "failed"}'""")
     emit.add_argument("--dry-run", action="store_true", help="only say where it would go")
     emit.add_argument("--timeout", type=duration, default=EMIT_SECONDS, metavar="T", help="how long to wait for it (10s)")
-    dead = add_verb(beneath, "dead", show_dead, "list events that were given up")
+    dead = add_verb(beneath, "dead", show_dead, "list events that were given up", examples=("mcpvisor events dead -n 10",))
     dead.add_argument("-n", "--newest", type=int, default=50, metavar="N", help="how many of them (50)")
-    retry = add_verb(beneath, "retry", retry_dead, "give dead letters to their handlers once more")
-    drop = add_verb(beneath, "drop", drop_dead, "forget dead letters that nobody wants any more")
+    retry = add_verb(
+        beneath,
+        "retry",
+        retry_dead,
+        "give dead letters to their handlers once more",
+        examples=("mcpvisor events retry --handler reindex",),
+    )
+    drop = add_verb(
+        beneath,
+        "drop",
+        drop_dead,
+        "forget dead letters that nobody wants any more",
+        examples=("mcpvisor events drop --handler reindex", "mcpvisor events drop --all"),
+    )
     for verb in (retry, drop):
         verb.add_argument("ids", nargs="*", metavar="ID", help="ids of dead letters")
         verb.add_argument("--handler", metavar="NAME", help="all of one handler")
@@ -56,7 +79,14 @@ def show_handlers(arguments: argparse.Namespace) -> int:
     elif not handlers:
         say("no handlers")
     else:
-        for line in table(_HEADER, [_row(handler, answer["now"]) for handler in handlers], width()):
+        screen, rows = screen_of(arguments), [_row(handler, answer["now"]) for handler in handlers]
+        for line in table(
+            _HEADER,
+            rows,
+            screen.width,
+            lambda column, cell, text: screen.painted(text, cell) if column in _PAINTED else text,
+            spare=_SPARE,
+        ):
             say(line)
     return int(Exit.DONE if all(_is_well(handler) for handler in handlers) else Exit.NO)
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
@@ -22,9 +22,12 @@ _SHOWN = frozenset({"command", "args", "url", "env", "headers", "inherit_env", "
 _SUMMARY = "turn the servers of Claude, VS Code, Cursor, Windsurf, Kiro, OpenCode, Codex and others into entries of ours"
 
 
+_EXAMPLES: Final = ("mcpvisor import ~/.cursor/mcp.json", "mcpvisor import .mcp.json --only github --yes")
+
+
 def register(verbs: Verbs) -> None:
     """Add the verb."""
-    parser = add_verb(verbs, "import", import_files, _SUMMARY, asks=False)
+    parser = add_verb(verbs, "import", import_files, _SUMMARY, asks=False, examples=_EXAMPLES)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file of another program")
     parser.add_argument(
         "--to", type=Path, metavar="PATH", help="a folder of a configuration, or a .toml file that is not there yet"

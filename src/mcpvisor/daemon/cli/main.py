@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -11,44 +12,61 @@ from mcpvisor.daemon.cli import (
     answering,
     backing,
     bridging,
+    completing,
     configuring,
+    connecting,
+    examining,
     following,
     handling,
     importing,
     looking,
     ordering,
     serving,
+    showing,
     using,
 )
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import say_json, tell
-from mcpvisor.daemon.cli.verb import Parser
+from mcpvisor.daemon.cli.overview import Overview
+from mcpvisor.daemon.cli.verb import Parser, add_color
 
-_FAMILIES = (serving, looking, ordering, following, handling, using, answering, configuring, importing, backing, bridging)
+_FAMILIES = (
+    serving,
+    looking,
+    ordering,
+    following,
+    handling,
+    using,
+    answering,
+    configuring,
+    importing,
+    showing,
+    examining,
+    backing,
+    bridging,
+    connecting,
+)
 
 
 def build_parser() -> Parser:
     """The parser of all verbs."""
-    parser = Parser(prog="mcpvisor", description="The init system for MCP servers.", epilog=_EPILOG)
-    parser.add_argument("--version", action="version", version=f"mcpvisor {__version__}")
+    parser = Overview(prog="mcpvisor", description="The init system for MCP servers.")
     parser.add_argument("--socket", metavar="PATH", default=None, help="the daemon's control socket")
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    add_color(parser, default="auto")
+    parser.add_argument("--version", action="version", version=f"mcpvisor {__version__}", help="print the version")
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
     for family in _FAMILIES:
         family.register(verbs)
+    completing.register(verbs, build_parser)
     return parser
-
-
-_EPILOG = (
-    "The daemon is found by --socket, $MCPVISOR_SOCKET, /run/mcpvisor/control.sock, $XDG_RUNTIME_DIR/mcpvisor/control.sock or "
-    "/tmp/mcpvisor-$UID/control.sock. Exit codes: 0 done, 1 the answer is no or the order was refused, "
-    "3 the daemon is not running, 64 usage, 69 the daemon does not answer, 75 temporary, 77 permission, 78 configuration."
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if sys.stdout is None:  # type: ignore[redundant-expr, unused-ignore] # how Python shows a stdout that was closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # type: ignore[unreachable, unused-ignore] # noqa: SIM115, PTH123
+    with contextlib.suppress(AttributeError):  # a stdout that somebody has put in its place may know no errors
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a text file otherwise
     try:
         arguments = build_parser().parse_args(argv)
         try:

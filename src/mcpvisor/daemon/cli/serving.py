@@ -16,7 +16,8 @@ from mcpvisor.daemon.config.places import config_paths
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    run = add_verb(verbs, "run", run_daemon, "run the daemon in the foreground", prints=False, asks=False)
+    examples = ("mcpvisor run", "mcpvisor run --config mcpvisor.toml --config servers.d")
+    run = add_verb(verbs, "run", run_daemon, "run the daemon in the foreground", prints=False, asks=False, examples=examples)
     run.add_argument(
         "--config",
         action="append",
@@ -26,8 +27,9 @@ def register(verbs: Verbs) -> None:
         help="a file or a folder; may be given more than once (default $MCPVISOR_CONFIG, else /etc/mcpvisor)",
     )
     summary = "run the daemon with bundled servers, to have a look at it"
-    add_verb(verbs, "demo", run_demo, summary, prints=False, asks=False)
-    add_verb(verbs, "version", show_version, "print versions, and the protocol revisions that are spoken", asks=False)
+    add_verb(verbs, "demo", run_demo, summary, prints=False, asks=False, examples=("mcpvisor demo",))
+    summary = "print versions, and the protocol revisions that are spoken"
+    add_verb(verbs, "version", show_version, summary, asks=False, examples=("mcpvisor version --json",))
 
 
 def run_daemon(arguments: argparse.Namespace) -> int:

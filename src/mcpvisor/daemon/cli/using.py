@@ -11,9 +11,16 @@ from typing import Any, Final
 
 from mcpvisor.daemon.cli.client import ControlClient, server_path
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
-from mcpvisor.daemon.cli.output import clean, clean_line, say, say_json, table, tell, width
+from mcpvisor.daemon.cli.output import clean, clean_line, say, say_json, tell
+from mcpvisor.daemon.cli.screen import screen_of
+from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.control.counts import counted
+
+_CALLS: Final = (
+    """mcpvisor call github search_code '{"q": "mcpvisor"}'""",
+    "mcpvisor call github search_code @arguments.json --timeout 2m",
+)
 
 _LISTS: Final = {
     "tools": (("tools", "name"),),
@@ -26,15 +33,17 @@ _LISTS: Final = {
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
     for kind in _LISTS:
-        listing = add_verb(verbs, kind, show_list, f"list the {kind} of every server, or of one")
+        listing = add_verb(
+            verbs, kind, show_list, f"list the {kind} of every server, or of one", examples=(f"mcpvisor {kind} github",)
+        )
         listing.set_defaults(kind=kind)
         listing.add_argument("server", nargs="?", help="one server only")
-    call = add_verb(verbs, "call", call_tool, "call a tool of a server, and print what it answers")
+    call = add_verb(verbs, "call", call_tool, "call a tool of a server, and print what it answers", examples=_CALLS)
     call.add_argument("server")
     call.add_argument("tool")
     call.add_argument("arguments", nargs="?", default="{}", metavar="JSON|@FILE", help="the arguments; @- reads stdin")
     call.add_argument("--timeout", type=duration, metavar="T", help="the most it may take (default: the server's own)")
-    read = add_verb(verbs, "read", read_resource, "read a resource of a server")
+    read = add_verb(verbs, "read", read_resource, "read a resource of a server", examples=("mcpvisor read docs docs://index",))
     read.add_argument("server")
     read.add_argument("uri")
     read.add_argument("--timeout", type=duration, metavar="T", help="the most it may take (default: the server's own)")
@@ -59,7 +68,7 @@ def show_list(arguments: argparse.Namespace) -> int:
         return int(Exit.DONE)
     rows = [row for offer in offers for row in _rows(offer, kind)]
     if rows:
-        for line in table(("SERVER", kind.upper().removesuffix("S"), "DESCRIPTION"), rows, width()):
+        for line in table(("SERVER", kind.upper().removesuffix("S"), "DESCRIPTION"), rows, screen_of(arguments).width):
             say(line)
     for offer in offers:
         if offer["stale"]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from mcpvisor.daemon.config.advice import unprotected
 from mcpvisor.daemon.config.argument_secrets import named_secret
 from mcpvisor.daemon.config.authorisation import headers_of, read_auth
 from mcpvisor.daemon.config.programs import check_file
@@ -52,6 +53,8 @@ def _url(entry: TableReader) -> Text | None:
     if fault:
         entry.scope.problem(item, fault, expected=_URL_EXPECTED)
         return None
+    if advice := unprotected(reveal(url)):
+        entry.scope.hint(item, advice)
     return kept_address(url)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
+from mcpvisor.daemon.config.advice import is_loopback, secret_words
 from mcpvisor.daemon.config.argument_secrets import with_secrets
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
 from mcpvisor.daemon.config.programs import check_program
@@ -184,16 +185,12 @@ def _url(table: TableReader, key: str, fault_of_url: FaultOfUrl) -> str:
     fault = fault_of_url(url)
     if not fault:
         origin = parse_address(url).origin
-        if origin.scheme == "http" and not _is_loopback(origin.host):
+        if origin.scheme == "http" and not is_loopback(origin.host):
             fault = "is not https, and a secret would be sent there"
     if fault:
         table.scope.problem(item, fault, expected="a URL such as https://auth.example.com/token")
         return ""
     return url
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host.endswith(".localhost") or host.startswith("127.") or host == "::1"
 
 
 def _header_command(entry: TableReader) -> HeaderCommand | None:
@@ -203,6 +200,10 @@ def _header_command(entry: TableReader) -> HeaderCommand | None:
         return None
     texts = [entry.text_of(one) for one in entry.elements("header_command")]
     command = tuple(text for text in texts if text is not None)
+    if len(command) == len(texts):
+        elements = entry.elements("header_command")
+        for at, text in secret_words(["${}" if isinstance(word, Secret) else word for word in command]):
+            entry.scope.hint(elements[at], text)
     if isinstance(item.value, list) and not (texts and texts[0] is not None and reveal(texts[0]).strip()):
         entry.scope.problem(item, "names no program", expected='a list such as ["program", "argument"]')
     check_program(entry, item, command)

@@ -13,9 +13,9 @@ SIZE_EXPECTED: Final = 'bytes as a whole number, or a text such as "512KiB", "64
 INTENSITY_EXPECTED: Final = 'ends within a duration such as "5/60s", or "off"'
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS_OF_TIME: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
-_BYTES: Final = {
+UNITS_OF_SIZE: Final = {
     "B": 1,
     "kB": 1000,
     "KB": 1000,
@@ -47,7 +47,7 @@ def seconds(value: Any) -> float:
     if match is None:
         raise ValueError("not a duration")
     number = float(match[1])
-    return _bounded(number / 1000 if match[2] == "ms" else number * _SECONDS[match[2]])
+    return _bounded(number / 1000 if match[2] == "ms" else number * UNITS_OF_TIME[match[2]])
 
 
 def _bounded(duration: float) -> float:
@@ -70,7 +70,9 @@ def size(value: Any) -> int:
         raise ValueError("not a size")
     if len(match[1]) > len(str(_LARGEST)):  # before it is made a number: there are longer texts than numbers
         raise ValueError(_TOO_LARGE)
-    return _countable(int(float(match[1]) * _BYTES[match[2]]) if "." in match[1] else int(match[1]) * _BYTES[match[2]])
+    return _countable(
+        int(float(match[1]) * UNITS_OF_SIZE[match[2]]) if "." in match[1] else int(match[1]) * UNITS_OF_SIZE[match[2]]
+    )
 
 
 def _countable(number: int) -> int:

@@ -24,6 +24,9 @@ from mcpvisor.supervisor.spec import ServerSpec
 IN_DROP_INS: Final = ("servers", "handlers", "routes")
 """The tables of ours that may stand in a file of `servers.d`."""
 
+SCHEMA: Final = "$schema"
+"""What editors look for; of no meaning here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -226,6 +229,8 @@ def _check_tables(file: Found, document: Document, findings: Findings) -> None:
     """Name each table of our TOML that is not known, not there yet, or not allowed in this file."""
     known = (*SECTIONS, "defaults", "servers", *TABLES_OF_HANDLERS)
     for key in document.data:
+        if key == SCHEMA:
+            continue
         if key not in known:
             findings.problems.append(document.problem((key,), "unknown table", near=document.near(key, known)))
         elif key not in IN_DROP_INS and not file.is_main:

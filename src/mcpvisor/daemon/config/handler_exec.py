@@ -6,7 +6,7 @@ from typing import Final
 
 from mcpvisor.daemon.config.argument_secrets import with_secrets
 from mcpvisor.daemon.config.entry_scope import kind_of
-from mcpvisor.daemon.config.launch import read_environment, read_inherited, with_home
+from mcpvisor.daemon.config.launch import advise, read_environment, read_inherited, with_home
 from mcpvisor.daemon.config.programs import check_program
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.specs import ExecOptions
@@ -25,11 +25,15 @@ def read_exec(entry: TableReader) -> ExecOptions | None:
     elif not isinstance(item.value, list):
         entry.scope.problem(item, f"is {kind_of(item.value)}", expected=COMMAND_EXPECTED)
     else:
-        words = with_secrets([text for element in entry.elements("command") if (text := entry.text_of(element)) is not None])
-        if not words or not words[0]:
+        elements = entry.elements("command")
+        given = [text for element in elements if (text := entry.text_of(element)) is not None]
+        if not given or not given[0]:
             entry.scope.problem(item, "names no program", expected=COMMAND_EXPECTED)
-        if any(isinstance(word, Secret) for word in words):
-            entry.scope.hint(item, "a secret in an argument is seen by everyone who may list processes; env is not")
+        if any(isinstance(word, Secret) for word in given):
+            entry.scope.hint(item, "a variable in an argument is seen by everyone who may list processes; env is not")
+        if len(given) == len(elements):
+            advise(entry.scope, elements, given)
+        words = with_secrets(given)
     command = with_home(words[0], entry.scope.sources.environ) if words else ""
     launch = StdioLaunch(
         command=command,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 from urllib.parse import urlsplit
 
 from mcpvisor.daemon.config.address import kept_address, read_headers, read_tls, url_fault
+from mcpvisor.daemon.config.advice import is_loopback
 from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.signing import signing_key
@@ -53,12 +53,7 @@ def _url(entry: TableReader, *, allow_http: bool) -> Text | None:
 def _is_private(url: str) -> bool:
     """Whether nobody on the way can read what is sent: by https, or within this machine."""
     parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return False
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 def _secrets(entry: TableReader) -> tuple[Secret, ...]:

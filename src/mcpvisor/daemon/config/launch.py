@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from mcpvisor.daemon.config.advice import secret_words
 from mcpvisor.daemon.config.argument_secrets import named_secret, with_secrets
-from mcpvisor.daemon.config.entry_scope import Item, home_expanded, kind_of
+from mcpvisor.daemon.config.entry_scope import Item, Scope, home_expanded, kind_of
+from mcpvisor.daemon.config.packages import unpinned
 from mcpvisor.daemon.config.policies import read_limits
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.secret import Secret, reveal
@@ -26,19 +28,33 @@ _WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 def read_launch(entry: TableReader) -> StdioLaunch | None:
     """The launch of an entry that has a `command`; None after a problem with the command itself."""
     words = _command(entry)
-    args = [text for item in entry.elements("args") for text in _argument(item, entry)]
+    given = [(item, text) for item in entry.elements("args") for text in _argument(item, entry)]
     launch = StdioLaunch(
         command=words[0] if words else "",
-        args=tuple(with_secrets([*words, *args])[1:]) if words else (),
+        args=tuple(with_secrets([*words, *(text for _, text in given)])[1:]) if words else (),
         env=read_environment(entry),
         inherit_env=read_inherited(entry),
         cwd=entry.path("cwd"),
         limits=read_limits(entry),
     )
     item = entry.item("args")
-    if item is not None and any(isinstance(arg, Secret) for arg in launch.args):
-        entry.scope.hint(item, "a secret in an argument is seen by everyone who may list processes; env is not")
+    if item is not None and any(isinstance(text, Secret) for _, text in given):
+        entry.scope.hint(item, "a variable in an argument is seen by everyone who may list processes; env is not")
+    command = entry.item("command")
+    if command is not None and words:
+        advise(entry.scope, [command] * len(words) + [item for item, _ in given], [*words, *(text for _, text in given)])
     return launch if words else None
+
+
+def advise(scope: Scope, places: Sequence[Item], words: Sequence[Text]) -> None:
+    """Hint at what a command line shows to everybody, or fetches in any version; `places` are those of its words.
+
+    Words with variables in them are not looked at: they have a hint of their own.
+    """
+    plain = ["${}" if isinstance(word, Secret) else word for word in words]
+    package = unpinned(plain)
+    for at, text in [*secret_words(plain), *([package] if package is not None else [])]:
+        scope.hint(places[at], text)
 
 
 def _command(entry: TableReader) -> list[Text]:

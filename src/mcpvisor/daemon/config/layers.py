@@ -14,11 +14,13 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mcpvisor.daemon.config.advice import open_to_others
 from mcpvisor.daemon.config.config_file import decode, read_bytes
+from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document, show_path
 from mcpvisor.daemon.config.problems import ConfigError, Problem, cut, nearest
 from mcpvisor.daemon.config.setting_faults import fault_of
-from mcpvisor.daemon.config.settings import SECTIONS, Settings, from_text
+from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values, from_text
 
 PREFIX: Final = "MCPVISOR_"
 _MAX_CREDENTIAL: Final = 64 * 1024
@@ -117,6 +119,31 @@ def _named_layer(name: str, named: Mapping[str, str], folder: Path | None = None
     return Layer(name, values, names=names, folder=folder), problems
 
 
+def file_layer(document: Document) -> tuple[Layer, list[Problem]]:
+    """The settings that a file gives; a section that is no table is a problem."""
+    values: dict[str, Mapping[str, Any]] = {}
+    problems: list[Problem] = []
+    for section in SECTIONS:
+        table = document.data.get(section, {})
+        if isinstance(table, dict):
+            values[section] = table
+        else:
+            problems.append(document.problem((section,), "not a table", expected=f"[{section}]"))
+    return Layer("file", values, document), problems
+
+
+def all_layers(
+    documents: Sequence[Document], environ: Mapping[str, str], uid: int, overrides: Values
+) -> tuple[list[Layer], list[Problem]]:
+    """Every source of settings, the strongest first: command line, environment, credentials, files, defaults."""
+    environment, problems = environment_layer(environ)
+    credentials, more = credentials_layer(environ.get("CREDENTIALS_DIRECTORY", ""), uid)
+    files = [file_layer(document) for document in documents]
+    fallback = Layer("default", default_values(places(environ, uid)))
+    layers = [Layer("command line", overrides), environment, credentials, *(layer for layer, _ in files), fallback]
+    return layers, [problem for _, of_file in files for problem in of_file] + [*problems, *more]
+
+
 def merge_layers(layers: Sequence[Layer]) -> tuple[Settings | None, list[Problem]]:
     """The settings that `layers` (the strongest first) add up to; None and the problems when one of them is wrong."""
     merged: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
@@ -127,6 +154,14 @@ def merge_layers(layers: Sequence[Layer]) -> tuple[Settings | None, list[Problem
         return Settings.model_validate(merged), []
     except ValidationError as error:
         return None, [_problem(details, layers) for details in error.errors(include_url=False, include_input=False)]
+
+
+def exposures(settings: Settings, layers: Sequence[Layer]) -> list[Problem]:
+    """What is advised against in settings although it works: a gateway that asks nobody, open to other machines."""
+    path = ("gateway", "listen")
+    source = next((layer for layer in layers if layer.has(path)), layers[-1])
+    told = "everybody who reaches it may run every tool, for gateway.auth is open; listen on 127.0.0.1, or drop auth"
+    return [source.problem(path, f"{one}: {told}") for one in open_to_others(settings.gateway.listen, settings.gateway.auth)]
 
 
 def _problem(details: ErrorDetails, layers: Sequence[Layer]) -> Problem:

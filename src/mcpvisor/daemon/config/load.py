@@ -14,13 +14,12 @@ from mcpvisor.daemon.config.discovery import Discovery, Found, discover
 from mcpvisor.daemon.config.entry_scope import Item
 from mcpvisor.daemon.config.file_handlers import TABLES, FileHandlers, check_ways, keep_first, read_handlers
 from mcpvisor.daemon.config.file_servers import FileEntries, read_defaults, read_servers
-from mcpvisor.daemon.config.layers import Layer, credentials_layer, environment_layer, merge_layers
+from mcpvisor.daemon.config.layers import all_layers, exposures, merge_layers
 from mcpvisor.daemon.config.look import Digester, Fingerprint, contents_of
-from mcpvisor.daemon.config.places import places
 from mcpvisor.daemon.config.positions import Document
 from mcpvisor.daemon.config.problems import ConfigError, Findings, Problem
 from mcpvisor.daemon.config.secret_files import SecretFiles
-from mcpvisor.daemon.config.settings import SECTIONS, Settings, default_values
+from mcpvisor.daemon.config.settings import SECTIONS, Settings
 from mcpvisor.daemon.config.telling import told
 from mcpvisor.daemon.config.written import Written, written_entry, written_part
 from mcpvisor.daemon.handlers.specs import HandlerSpec, HandlerType
@@ -271,13 +270,11 @@ class _Loading:
         if is_gone or any(isinstance(document, Problem) for document in mains.values()):
             return previous
         documents = [document for document in mains.values() if isinstance(document, Document) and is_ours(document)]
-        environment, problems = environment_layer(self._environ)
-        credentials, more = credentials_layer(self._environ.get("CREDENTIALS_DIRECTORY", ""), self._uid)
-        files = [self._file_layer(document) for document in documents]
-        fallback = Layer("default", default_values(places(self._environ, self._uid)))
-        layers = [Layer("command line", overrides), environment, credentials, *files, fallback]
+        layers, problems = all_layers(documents, self._environ, self._uid, overrides)
         settings, wrong = merge_layers(layers)
-        self._findings.problems += [*problems, *more, *wrong]
+        self._findings.problems += [*problems, *wrong]
+        if settings is not None:
+            self._findings.hints += exposures(settings, layers)
         defaults: dict[str, Item] = {}
         wrong_defaults = Findings()
         for document in documents:
@@ -289,13 +286,3 @@ class _Loading:
             defaults = dict(previous.defaults)
         settings = settings or (previous.settings if previous is not None else None)
         return Basis(settings, defaults, frozenset(mains)) if settings is not None else None
-
-    def _file_layer(self, document: Document) -> Layer:
-        values: dict[str, Mapping[str, Any]] = {}
-        for section in SECTIONS:
-            table = document.data.get(section, {})
-            if isinstance(table, dict):
-                values[section] = table
-            else:
-                self._findings.problems.append(document.problem((section,), "not a table", expected=f"[{section}]"))
-        return Layer("file", values, document)

@@ -11,7 +11,9 @@ from typing import Final
 MAX_LENGTH: Final = 32
 EXPECTED: Final = f"letters, digits and -, in words joined by single _, at most {MAX_LENGTH} characters"
 
-_NAME = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*", re.ASCII)
+PATTERN: Final = "[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*"
+
+_NAME = re.compile(PATTERN, re.ASCII)
 _HASH_LENGTH: Final = 8
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 SYSTEM_CONFIG: Final = Path("/etc/mcpvisor")
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(NamedTuple):
     """The folders of one daemon. `is_system` is whether it serves the machine, not one user."""
 
     is_system: bool

@@ -9,6 +9,7 @@ from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.spec import ProbePolicy, ResourceLimits, RestartPolicy, StopGraces, ToolView
 
 CODES_EXPECTED: Final = "a list of exit codes, each from 0 to 255"
+CORES_EXPECTED: Final = "a number of cores such as 0.5 or 2"
 CEILING_EXPECTED: Final = f'{SIZE_EXPECTED}, of at least 1MiB, or "off"'
 
 
@@ -90,7 +91,7 @@ def read_limits(entry: TableReader) -> ResourceLimits:
     limits = ResourceLimits(
         memory=table.size("memory", 0, least=1024 * 1024) or None,
         tasks=table.integer("tasks", 0, least=1) or None,
-        cpu=table.converted("cpu", None, _cores, "a number of cores such as 0.5 or 2"),
+        cpu=table.converted("cpu", None, _cores, CORES_EXPECTED),
         files=table.integer("files", 0, least=16) or None,
     )
     table.finish()

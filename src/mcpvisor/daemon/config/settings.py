@@ -10,15 +10,18 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from mcpvisor.daemon.config import forms
 from mcpvisor.daemon.config.durations import DURATION_EXPECTED, seconds
 from mcpvisor.daemon.config.entry_scope import text_fault
 from mcpvisor.daemon.config.places import Places
 
 SECTIONS: Final = ("daemon", "log", "gateway", "questions", "control", "metrics")
 
-_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
+_AT_PORT: Final = r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+):(\d{1,5})"
+_HOST_PORT = re.compile(_AT_PORT, re.ASCII)
+_LISTEN: Final[forms.Form] = {"type": "string", "pattern": f"^(unix:/.*|{_AT_PORT})$"}
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _WORDS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1", "t", "y"), True),
@@ -88,10 +91,12 @@ def listen_fault(address: Any) -> str:
 
 
 Folder = Annotated[Path, BeforeValidator(_folder)]
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-PositiveSeconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-Listens = Annotated[tuple[str, ...], BeforeValidator(_listens)]
+Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(forms.duration(None, variable=False))]
+PositiveSeconds = Annotated[
+    float, BeforeValidator(_seconds), Field(gt=0), WithJsonSchema(forms.duration(None, positive=True, variable=False))
+]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts), WithJsonSchema(forms.WORDS)]
+Listens = Annotated[tuple[str, ...], BeforeValidator(_listens), WithJsonSchema(forms.words(_LISTEN))]
 
 
 class _Section(BaseModel):

@@ -37,6 +37,10 @@ WORDS: Final = ("stdio", "http", "streamable-http", "sse")
 """The words of our own; what `nearest` proposes."""
 
 
+SYNONYMS: Final = tuple(_MEANINGS)
+"""All words that mean a transport, in small letters and without joints."""
+
+
 def meaning_of(word: str) -> Meaning | None:
     """What a word for a transport means, whatever its case and joints; None for an unknown word."""
     return _MEANINGS.get(word.lower().replace("-", "").replace("_", "").replace(" ", ""))

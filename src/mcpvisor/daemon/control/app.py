@@ -33,6 +33,7 @@ from mcpvisor.daemon.control.probes import MissedProbes
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
 from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr
+from mcpvisor.daemon.control.subjects import subject_asked, ways_view
 from mcpvisor.daemon.control.views import change_view, facts_view, line_view, server_view, status_view
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
 from mcpvisor.supervisor.supervisor import Order, Supervisor
@@ -153,11 +154,14 @@ class Operations:
         return json_response({**report, "changes": [self._with_state(change) for change in report["changes"]]})
 
     async def plan(self, request: Request) -> Response:
-        """POST /v1/plan {"paths"}: what a reload would do."""
-        paths = (await read_object(request)).get("paths", [])
+        """POST /v1/plan {"paths", "event"}: what a reload would do, and which handlers an event would reach after it."""
+        body = await read_object(request)
+        paths, event = body.get("paths", []), body.get("event")
         if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
             raise invalid("FIELD", "'paths' must be a list of absolute paths")
+        subject = subject_asked(event) if event is not None else None
         plan = await self._reloading.plan(paths)
+        ways = {"ways": ways_view(plan.routing, subject), "ways_now": ways_view(plan.routing_now, subject)} if subject else {}
         return json_response(
             {
                 "changes": [change_view(change) for change in plan.servers],
@@ -165,6 +169,8 @@ class Operations:
                 "needs_restart": list(plan.needs_restart),
                 "handlers": [change.as_json() for change in plan.handlers],
                 "routes_changed": plan.routes_changed,
+                "drift": [one.as_json() for one in plan.drift],
+                **ways,
             }
         )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
+from mcpvisor.daemon.control.drift import Drift
 from mcpvisor.daemon.handlers.changes import HandlerChange
+from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.supervisor.spec import PlannedChange
 
 
@@ -58,6 +60,10 @@ class Plan:
     routes_changed: bool = False
     config: ConfigState
     needs_restart: Sequence[str] = ()
+    drift: Sequence[Drift] = ()
+    routing: Routing = field(default_factory=Routing)
+    """The routes as a reload would make them, and `routing_now` as they are."""
+    routing_now: Routing = field(default_factory=Routing)
 
 
 class Reloading(Protocol):

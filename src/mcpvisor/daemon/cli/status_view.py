@@ -1,0 +1,163 @@
+"""Owns how the status reads: first what is wrong and what the daemon does next, then the servers, then all other trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from mcpvisor.daemon.cli.output import clean_line
+from mcpvisor.daemon.cli.screen import Screen
+from mcpvisor.daemon.cli.table import table
+from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.control.spans import seconds
+
+_HEADER: Final = ("NAME", "STATE", "SINCE", "NEXT", "TRANSPORT", "ERA", "PID", "RESTARTS", "REASON")
+_STATE_COLUMN: Final = 1
+_SPARE: Final = ("ERA", "TRANSPORT", "PID", "RESTARTS")
+
+_JUST_NOW: Final = 2.0
+"""Seconds for which a try that is due may be called due now."""
+
+_NAMES_SHOWN: Final = 5
+
+_NEXT: Final = {
+    "failed": ("looked at again", "nothing until its entry is edited, or an order"),
+    "auth_required": ("waits for other credentials, tried again", "waits for other credentials"),
+    "crash_loop": ("one careful try", "nothing until its entry is edited, or an order"),
+    "backoff": ("tried again", "tried again once the last try has ended"),
+    "degraded": ("it serves, what is missing is tried again", "it serves, what is missing is tried again"),
+    "draining": ("ended at the latest", "ended when its calls are done"),
+    "restoring": ("calls are served, given up", "calls are served"),
+    "negotiating": ("given up", "waits for the handshake"),
+    "starting": ("given up", "waits for its turn to start"),
+}
+"""What the daemon does next in a state, the worst first: where it is bound to a time, and where it is not."""
+
+_ENDS_BY_DEADLINE: Final = frozenset({"draining", "restoring", "negotiating", "starting"})
+
+
+class StatusView(NamedTuple):
+    """The status in three parts. What is wrong comes first in `head` and in `rows`, whose first is the header."""
+
+    head: list[str]
+    rows: list[str]
+    tail: list[str]
+
+
+def status_lines(status: Mapping[str, Any], screen: Screen = Screen()) -> list[str]:  # noqa: B008 - it cannot be changed
+    """The status for a person. Where the servers push what is wrong off the screen, it is said once more below them."""
+    head, rows, tail = status_view(status, screen)
+    lines = [*head, *rows, *tail]
+    if screen.height is not None and len(lines) >= screen.height and len(head) > 1:
+        lines += ["", *head]
+    return lines
+
+
+def status_view(status: Mapping[str, Any], screen: Screen) -> StatusView:
+    """The parts of the status; no cell is cut but the reason, and that only where the screen has a width."""
+    now = status["now"]
+    servers = sorted(status["servers"], key=_urgency)
+    head = [screen.bold(f"{status['ready']}/{status['total']} ready"), *_wrong(servers, now, screen)]
+    if stopping := status.get("stopping"):
+        head.insert(0, screen.bold(f"stopping: {clean_line(stopping)}"))
+    rows = table(
+        _HEADER,
+        [_row(server, now) for server in servers],
+        screen.width,
+        lambda column, cell, text: screen.painted(text, cell) if column == _STATE_COLUMN else text,
+        spare=_SPARE,
+    )
+    return StatusView(head, rows if servers else [], [*_tail(status)])
+
+
+def _urgency(server: Mapping[str, Any]) -> int:
+    """What is not as wanted comes first, the worst of it before the rest; all others stay in their order."""
+    order = list(_NEXT)
+    if server["healthy"]:
+        return len(order) + 1
+    return order.index(server["state"]) if server["state"] in _NEXT else len(order)
+
+
+def _wrong(servers: Sequence[Mapping[str, Any]], now: float, screen: Screen) -> Iterator[str]:
+    """For each state that is not wanted who is in it, and what comes next."""
+    by_state: dict[str, list[Mapping[str, Any]]] = {}
+    for server in servers:
+        if not server["healthy"]:
+            by_state.setdefault(server["state"], []).append(server)
+    for state, those in by_state.items():
+        names = ", ".join(one["name"] for one in those[:_NAMES_SHOWN])
+        more = f" and {len(those) - _NAMES_SHOWN} more" if len(those) > _NAMES_SHOWN else ""
+        following = _following(state, those, now)
+        yield f"  {len(those)} {screen.painted(state, state)}: {names}{more}{following and ': ' + following}"
+
+
+def _following(state: str, those: Sequence[Mapping[str, Any]], now: float) -> str:
+    """What the daemon does next with servers in a state, and when with the first of them."""
+    bound, unbound = _NEXT.get(state, ("", ""))
+    key = "deadline" if state in _ENDS_BY_DEADLINE else "next_attempt"
+    times = [one[key] for one in those if one.get(key) is not None]
+    if not times:
+        return unbound
+    first = "the first " if len(times) > 1 else ""
+    due = min(times)
+    return f"{bound} {first}{f'in {seconds(due - now)}' if due > now else 'now'}"
+
+
+def _row(server: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    due = server["next_attempt"]
+    return (
+        server["name"],
+        server["state"],
+        seconds(now - server["since"]),
+        "-" if due is None else f"in {seconds(due - now)}" if due > now else "now" if due > now - _JUST_NOW else "overdue",
+        server["transport"],
+        server["era"] or "-",
+        "-" if server["pid"] is None else str(server["pid"]),
+        str(server["restarts"]),
+        server["reason"],
+    )
+
+
+def _tail(status: Mapping[str, Any]) -> Iterator[str]:
+    yield from (_instances(server) for server in status["servers"] if server.get("instances"))
+    store = status.get("state_store")
+    if store is not None and not store["up"]:
+        yield ""
+        yield f"the state store is degraded, what is new is kept in memory only: {clean_line(store['reason'])}"
+    if store is not None and store.get("damaged"):
+        yield ""
+        yield f"the state file was damaged at the start, its orders do not stand any more; it is {clean_line(store['damaged'])}"
+    if waiting := status.get("waiting_questions"):
+        yield ""
+        yield f"{counted(waiting, 'question')} waiting for an operator: `mcpvisor elicitations` shows and answers them"
+    if troubles := _handler_troubles(status.get("handlers", ()), status["now"]):
+        yield from ("", *troubles)
+    if rejected := status["config"]["rejected"]:
+        yield ""
+        yield "rejected from the configuration (what was accepted before keeps running):"
+        yield from (f"  {clean_line(one['where'])}: {clean_line(one['error'])}" for one in rejected)
+
+
+def _instances(server: Mapping[str, Any]) -> str:
+    """What runs of a server beside the instance that its row is about."""
+    failing = f"; {clean_line(server['instance_failing'])}" if server["instance_failing"] else ""
+    return f"{server['name']}: {counted(server['instances'], 'instance')} for one client each{failing}"
+
+
+def _handler_troubles(handlers: Sequence[Mapping[str, Any]], now: float) -> list[str]:
+    """A line for each handler that takes nothing, or has given something up."""
+    lines: list[str] = []
+    for handler in handlers:
+        name, parts = handler["name"], list[str]()
+        if handler.get("circuit", "closed") != "closed":
+            due = handler.get("next_try")
+            again = f", tried again in {seconds(due - now)}" if due is not None and due > now else ""
+            parts.append(f"left alone after {counted(handler['failures'], 'failure')}{again}: {handler['last_error']}")
+        elif handler.get("trouble"):
+            parts.append(f"takes nothing now: {handler['trouble']}")
+        if handler["state"] == "absent" and handler["waiting"]:
+            parts.append(f"is not configured, and {counted(handler['waiting'], 'event')} wait until it is again")
+        if handler["dead"]:
+            parts.append(f"{counted(handler['dead'], 'dead letter')}, see `mcpvisor events dead`")
+        lines += [clean_line(f"handler {name}: {part}") for part in parts]
+    return lines

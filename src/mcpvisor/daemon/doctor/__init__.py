@@ -1,0 +1,1 @@
+"""What `mcpvisor doctor` looks at: the machine, what the daemon stands on, and each entry."""
