@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from mcpvisor.daemon.gateway import event_memory
@@ -47,6 +49,27 @@ def test_a_long_request_id():
 def test_ids_that_are_none_of_ours(text: str):
     """What no stream of ours has given names no place."""
     assert read_place(text) is None
+
+
+@pytest.mark.parametrize("request_id", ['"\\ud800"', "1.5", "NaN", "true", "[1]", "1 2"])
+def test_forged_ids_of_requests(request_id: str):
+    """What no request can have for its id, as half of a character that cannot be written in an answer, names none."""
+    written = base64.urlsafe_b64encode(request_id.encode()).decode().rstrip("=")
+
+    assert Place("A" * 16, 0, is_push=False, request=None) == read_place(f"a{'A' * 16}.0.{written}")
+
+
+def test_an_answer_too_large_to_be_kept_costs_no_other():
+    """It costs the session nothing else of what is kept, and counts as lost."""
+    memory = EventMemory(Shelf())
+    small, large = memory.open(1), memory.open(2)
+    small.record(b"{}", is_last=True)
+    memory.ended(small)
+    large.record(b"{}")
+    large.record(b" " * event_memory.BYTES_OF_SESSION, is_last=True)
+
+    assert [1] == numbers(small)
+    assert ([1], True) == (numbers(large), large.after(0)[1])
 
 
 def test_streams_of_another_session():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from tests.daemon.gateway.puppet import Call, PuppetConnection, PuppetSupervisor, gateway, tool, until
 from tests.daemon.gateway.wire import Wire, call
 
-from mcpvisor.daemon.gateway import event_memory
+from mcpvisor.daemon.gateway import event_memory, event_stream
+from mcpvisor.daemon.gateway.event_memory import EventMemory, Shelf
+from mcpvisor.daemon.gateway.event_stream import Line, follow
+from mcpvisor.daemon.gateway.frames import PING
 from mcpvisor.supervisor.offer import Offer
 
 pytestmark = pytest.mark.anyio
@@ -200,6 +204,53 @@ async def test_an_answer_that_is_not_kept_any_more(
     assert '"text":"done"' in events[-1]["data"]
     assert 1 == len(late)
     assert '"cause":"answer_forgotten"' in late[0]["data"]
+
+
+async def test_an_answer_that_was_received(supervisor: PuppetSupervisor, tmp_path: Path, slow: Slow):
+    """Who comes back after the answer itself is told nothing: least of all that it is not kept."""
+    async with client_of(supervisor, tmp_path) as (_, client):
+        slow.go.set()
+        async with asking(client) as answer:
+            events = await Events(answer).rest()
+        async with resuming(client, events[-1]["id"]) as answer:
+            more = await answer.aread()
+
+    assert '"text":"done"' in events[-1]["data"]
+    assert (200, b"") == (answer.status_code, more)
+
+
+async def test_an_answer_that_comes_while_a_ping_is_written(monkeypatch: pytest.MonkeyPatch):
+    """It is not left waiting for the next one, which never comes, where the client had not read until then."""
+    monkeypatch.setattr(event_stream, "PING_INTERVAL", 0.01)
+    blocked, reads = anyio.Event(), anyio.Event()
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        if message.get("body") == PING:
+            blocked.set()
+            await reads.wait()
+        sent.append(message.get("body", b""))
+
+    track, line = EventMemory(Shelf()).open(1), Line(send, "session")
+    await line.begin()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(follow, track, 0, line, otherwise=b"lost"))
+            await blocked.wait()
+            last = track.record(b"{}", is_last=True)
+            reads.set()
+
+    assert last == sent[-1]
+
+
+@pytest.mark.parametrize("request_id", [1.5, None, True, [1]])
+async def test_ids_that_are_none(supervisor: PuppetSupervisor, tmp_path: Path, request_id: Any):
+    """A request whose id can name nothing is refused, rather than taken for a notification that nobody answers."""
+    async with client_of(supervisor, tmp_path) as (_, client):
+        answer = await client.post(call("a__echo", request_id))
+
+    assert 400 == answer.status_code
+    assert "the id of a request has to be a string or a whole number" == answer.json()["error"]["message"]
 
 
 async def test_no_request_in_flight_is_answered_so(supervisor: PuppetSupervisor, tmp_path: Path, slow: Slow):

@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from mcpvisor.daemon.gateway.places import Standing
 from mcpvisor.daemon.gateway.turns import BUSY_SHARE, LONGEST_PAUSE, RUSH_TURN, Turns
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +70,29 @@ async def test_cancelled_requests_hold_nobody_up():
         await asyncio.sleep(0)
 
     assert [0, 2] == begun
+    assert {} == turns._waiting
+
+
+async def test_lost_connections_leave_the_queue():
+    """Whoever opens a connection, asks, and is gone before its turn has nothing wait here: only what is open has a limit."""
+    turns, begun, standings = Turns(), [], [Standing() for _ in range(100)]
+
+    async def request(number: int) -> None:
+        if await turns.take("client", standings[number]):
+            begun.append(number)
+
+    standings[3].lose()  # before its request has begun to wait
+    requests = [asyncio.create_task(request(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    for standing in standings[2:99]:
+        standing.lose()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    over = sum(one.done() for one in requests)
+    await asyncio.gather(*requests)
+
+    assert [0, 1, 99] == begun
+    assert over >= 97
     assert {} == turns._waiting
 
 

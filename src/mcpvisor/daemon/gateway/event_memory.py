@@ -15,6 +15,8 @@ from typing import Final
 
 import anyio
 
+from mcpvisor.supervisor.transports.codec import decode
+
 RequestId = int | str
 
 EVENTS_OF_STREAM: Final = 64
@@ -67,7 +69,8 @@ def _written(request: RequestId) -> str:
 
 def _read(written: str) -> RequestId | None:
     try:
-        value = json.loads(base64.urlsafe_b64decode(written + "=" * (-len(written) % 4)))
+        raw = base64.urlsafe_b64decode(written + "=" * (-len(written) % 4))
+        value = decode(raw, max_bytes=len(raw))  # as strictly as the bodies of requests: it is written in an answer again
     except (binascii.Error, ValueError):
         return None
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
@@ -122,7 +125,9 @@ class Track:
         event = _Event(self.last, time.monotonic(), data)
         if is_last and self.reader is not None:
             self._final = event
-        if not self.is_forgotten:
+        if len(data) > BYTES_OF_SESSION:
+            self._lost = self.last  # nothing else is lost for the sake of what cannot be kept
+        elif not self.is_forgotten:
             self._events.append(event)
             self._resize(len(data))
             while len(self._events) > EVENTS_OF_STREAM:
@@ -176,9 +181,10 @@ class Track:
         self._stirred.set()
         self._stirred = anyio.Event()
 
-    async def stirred(self) -> None:
-        """Return once there is something new about it."""
-        await self._stirred.wait()
+    async def stirred(self, number: int, reader: object) -> None:
+        """Return once there is something after a place, or somebody else has taken it up; at once where that is so already."""
+        while self.last == number and self.reader is reader:
+            await self._stirred.wait()
 
     def _resize(self, by: int) -> None:
         self.size += by

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import anyio
@@ -81,7 +82,10 @@ class Line:
 
 
 async def pinging(line: Line, next_thing: Callable[[], Awaitable[_T]]) -> _T:
-    """The next thing to say, with a ping every now and then while the line is open."""
+    """The next thing to say, with a ping every now and then while the line is open.
+
+    `next_thing` is asked anew after each ping, and has to find what has come while that was written.
+    """
     while True:
         interval = PING_INTERVAL if line.is_open else math.inf
         with anyio.move_on_after(interval):
@@ -109,7 +113,7 @@ async def follow(track: Track, number: int, line: Line, *, otherwise: bytes) -> 
             if track.is_over:
                 await line.end(otherwise)
             elif number == track.last:
-                await pinging(line, track.stirred)
+                await pinging(line, partial(track.stirred, number, me))
         await line.end()
     finally:
         track.leave(me)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mcpvisor.daemon.gateway.bodies import Bodies, Held
 from mcpvisor.daemon.gateway.caller import Caller, set_caller
 from mcpvisor.daemon.gateway.http_protocol import PEER_STATE
-from mcpvisor.daemon.gateway.places import STANDING_STATE
+from mcpvisor.daemon.gateway.places import STANDING_STATE, Standing
 from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
 from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
 from mcpvisor.daemon.gateway.settings import GatewayLimits
@@ -83,35 +83,35 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = scope["headers"]
+        standing: Standing | None = scope["state"].get(STANDING_STATE)
         hosts = [value for name, value in headers if name == b"host"]
         if not self._is_host_ours(scope, hosts):
             self._refused("host")
-            await self._turns.take(_STRANGERS)
-            await refuse(send, 421, "this host name is not served here; see gateway.hosts", headers=_CLOSE)
+            if await self._turns.take(_STRANGERS, standing):
+                await refuse(send, 421, "this host name is not served here; see gateway.hosts", headers=_CLOSE)
             return
         if any(name == b"origin" and not self._is_origin_ours(value, hosts) for name, value in headers):
             self._refused("origin")
-            await self._turns.take(_STRANGERS)
-            text = "requests of web pages of this origin are not allowed; see gateway.origins"
-            await refuse(send, 403, text, headers=_CLOSE)
+            if await self._turns.take(_STRANGERS, standing):
+                text = "requests of web pages of this origin are not allowed; see gateway.origins"
+                await refuse(send, 403, text, headers=_CLOSE)
             return
         if is_probe(scope):
-            await self._turns.take(_PROBES)
-            await self._app(scope, receive, send)
+            if await self._turns.take(_PROBES, standing):
+                await self._app(scope, receive, send)
             return
         try:
             principal = self._admission.principal(scope["state"].get(PEER_STATE), dict(headers))
         except NotAdmitted as error:
             self._refused("auth")
-            await self._turns.take(_STRANGERS)
             challenge = {"www-authenticate": 'Bearer realm="mcpvisor"'} if error.status == 401 else {}
-            await refuse(send, error.status, str(error), headers={**challenge, **_CLOSE})
+            if await self._turns.take(_STRANGERS, standing):
+                await refuse(send, error.status, str(error), headers={**challenge, **_CLOSE})
             return
-        standing = scope["state"].get(STANDING_STATE)
         if standing is not None:
             standing.is_admitted = True
-        await self._turns.take(principal)
-        await self._within_share(principal, scope, receive, send)
+        if await self._turns.take(principal, standing):
+            await self._within_share(principal, scope, receive, send)
 
     def _is_host_ours(self, scope: Scope, hosts: list[bytes]) -> bool:
         if scope["state"].get(PEER_STATE) is not None:

@@ -79,6 +79,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._places.give_back(self._listener(), self._standing)
+        self._standing.lose()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         # What a request held must not wait for the garbage collector with the connection, which is in a cycle with it.

@@ -16,6 +16,15 @@ class Standing:
     """What a connection has earned: one that no request was admitted on is the first to go."""
 
     is_admitted: bool = False
+    is_lost: bool = False
+    on_lost: Callable[[], None] | None = None
+    """Told that the connection is lost, by whatever makes its request wait before anything else is done for it."""
+
+    def lose(self) -> None:
+        """The connection is lost."""
+        self.is_lost = True
+        if self.on_lost is not None:
+            self.on_lost()
 
 
 class Places:

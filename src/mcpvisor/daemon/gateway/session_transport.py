@@ -154,7 +154,9 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _take_post(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
         message = self._plain_request(scope, request)
-        if message is None:
+        if _is_misnamed(scope.get(MESSAGE_SCOPE)):
+            await refuse(send, 400, "the id of a request has to be a string or a whole number")
+        elif message is None:
             await super()._handle_post_request(scope, request, receive, send)
         elif str(message.id) in self._request_streams or message.id == GET_STREAM_KEY:
             await refuse(send, 400, "a request with this id is in flight already")
@@ -300,6 +302,9 @@ class SessionTransport(StreamableHTTPServerTransport):
         if track is None:
             await line.end(lost)
             return
+        if track.is_over and place.number == track.last:  # the answer is what it has received last
+            await line.end()
+            return
         await line.write(primer(track, place.number, _version(request)))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(until_gone, request.receive, tasks.cancel_scope)
@@ -315,8 +320,10 @@ class SessionTransport(StreamableHTTPServerTransport):
             await refuse(send, 409, "Conflict: Only one SSE stream is allowed per session")
             return
         if open_now is not None:
+            del self._request_streams[GET_STREAM_KEY]
             self._hand_back(open_now[1])
-            await self._clean_up_memory_streams(GET_STREAM_KEY)
+            for end in open_now:  # at once, so that of two who come together each finds the other
+                end.close()
         missed: list[tuple[int, bytes]] = []
         begin = track.last
         if place is not None and is_known:
@@ -383,6 +390,13 @@ async def _next_of(stream: Incoming) -> EventMessage | None:
         return await stream.receive()
     except (anyio.EndOfStream, anyio.ClosedResourceError):
         return None
+
+
+def _is_misnamed(raw: Any) -> bool:
+    """Whether a request has an id that is none. It would be taken for a notification, and its client wait for ever."""
+    if not isinstance(raw, dict) or "method" not in raw or "id" not in raw:
+        return False
+    return not isinstance(raw["id"], str | int) or isinstance(raw["id"], bool)
 
 
 def _version(request: Request) -> str:

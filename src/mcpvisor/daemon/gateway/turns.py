@@ -6,7 +6,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Final
+
+from mcpvisor.daemon.gateway.places import Standing
 
 RUSH_SECONDS: Final = 3.0
 """How long after a start all clients come back at one time, while the start of all servers makes each turn a long one."""
@@ -50,14 +53,21 @@ class Turns:
         self._busy = busy
         self._nobodys = nobodys
         self._rush_until = clock() + rush_seconds
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, deque[asyncio.Future[bool]]] = {}
         self._begun: dict[str, tuple[float, float]] = {}
         """Of each key that waits the time of its last beginning, and how busy the loop had been by then."""
         self._light: dict[str, float] = {}
         """Keys that had not to wait, and when that was last."""
 
-    async def take(self, key: str) -> None:
-        """Return when it is this request's turn: first come, first served."""
+    async def take(self, key: str, standing: Standing | None = None) -> bool:
+        """Return when it is this request's turn: first come, first served. False as soon as its connection is lost.
+
+        Connections have their limit, but those that are lost do not count in it: who opens one after another, and waits for
+        nothing, would have more and more requests wait here.
+        """
+        standing = standing or Standing()
+        if standing.is_lost:
+            return False
         loop = asyncio.get_running_loop()
         queue = self._waiting.get(key)
         if queue is None:
@@ -67,15 +77,19 @@ class Turns:
             if key not in self._nobodys:
                 self._light[key] = now
             loop.call_soon(self._next, key)
-            return
-        turn = loop.create_future()
+            return True
+        turn: asyncio.Future[bool] = loop.create_future()
         queue.append(turn)
-        await turn
+        standing.on_lost = partial(_give_up, turn)
+        try:
+            return await turn
+        finally:
+            standing.on_lost = None
 
     def _next(self, key: str) -> None:
         """A turn of the loop is over: the next requests of the key may begin."""
         queue = self._waiting[key]
-        while queue and queue[0].done():  # its request was cancelled
+        while queue and queue[0].done():  # its request was cancelled, or has nobody who waits for it
             queue.popleft()
         if not queue:
             del self._waiting[key], self._begun[key]
@@ -89,7 +103,7 @@ class Turns:
         while queue and places:
             turn = queue.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(True)
                 places -= 1
         self._begun[key] = self._clock(), self._busy()
         loop.call_soon(self._next, key)
@@ -110,3 +124,8 @@ class Turns:
                 return True
             del self._light[key]
         return False
+
+
+def _give_up(turn: asyncio.Future[bool]) -> None:
+    if not turn.done():
+        turn.set_result(False)
