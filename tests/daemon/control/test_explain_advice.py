@@ -184,3 +184,13 @@ def test_a_file_that_cannot_be_read_concerns_the_servers_it_keeps(puppet, is_mai
     told = [{"where": place, "error": f"no TOML ({words}{more})", "server": ""} for more in ("", ", as of noon")]
 
     assert (told if stays else []) == rejections_of(puppet.a_status("s"), told)
+
+
+@pytest.mark.parametrize(
+    ("on_trial", "wanted", "told"), [(True, "running", True), (False, "running", False), (True, "stopped", False)]
+)
+def test_a_trial_is_part_of_what_happens_next(puppet, on_trial, wanted, told):
+    """What is on trial is not simply tried again; at rest by order nothing is taken back."""
+    evidence = Evidence(status=puppet.a_status("s", State.NEGOTIATING, wanted=wanted), spec=STDIO, on_trial=on_trial)
+
+    assert told is ("the former one runs again if it does not become ready in its time" in explain(evidence, NOW)["next"])

@@ -51,6 +51,8 @@ class Evidence:
     """The newest probe that was not answered, where none was answered since."""
     rejections: Sequence[Rejection] = ()
     """What was rejected of its entry or its file, while its last good version runs."""
+    on_trial: bool = False
+    """Whether its version is tried, and the former one runs again when it does not become ready."""
     subscriptions: Sequence[SubscriptionStatus] = ()
     strangers: int = 0
     """Updates of resources that nobody wants."""
