@@ -214,6 +214,10 @@ class DaemonReloading:
             routing_now=self._handlers.routing,
         )
 
+    def is_on_trial(self, name: str) -> bool:
+        """Whether the version of a server that is in force is on trial."""
+        return self._trials.view(name) is not None
+
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
         applied = self._reloader.applied

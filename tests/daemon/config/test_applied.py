@@ -272,3 +272,19 @@ def test_a_bad_entry_at_the_start_hurts_nobody(etc: Path, environ: dict[str, str
     assert applied is not None
     assert list(applied.specs) == ["good"]
     assert [("bad", False, f"{etc}/mcpvisor.toml:1:1")] == [(p.server, p.keeps_running, p.where) for p in applied.rejected]
+
+
+def test_strict_holds_for_the_reload_that_reads_it(desk: Desk) -> None:
+    """Nobody is told to start the daemon for a setting that already decides: `strict` counts as it is written now."""
+    desk.put("mcpvisor.toml", text='[daemon]\nstrict = true\n[log]\nlevel = "debug"\n[servers.m]\ncommand = "true"\n')
+
+    assert desk.decide().needs_restart == ("log.level",)
+
+
+def test_what_was_expected_is_named_once(desk: Desk) -> None:
+    """Keys that are known in several ways are one word each of the list of what may be written."""
+    desk.put("mcpvisor.toml", text='[servers.m]\ncommand = "true"\nzzzz = 1\n')
+    (problem,) = desk.decide().rejected
+    words = problem.expected.removeprefix("one of ").split(", ")
+
+    assert sorted(set(words)) == sorted(words)

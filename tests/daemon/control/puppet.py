@@ -222,6 +222,9 @@ class PuppetReloading:
             needs_restart=("metrics.listen",),
         )
 
+    def is_on_trial(self, name: str) -> bool:
+        return False
+
     def last_config(self) -> dict[str, Any]:
         return self.config
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.control.evidence import Evidence, rejections_of
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.explain_text import as_text
@@ -170,3 +171,26 @@ def test_which_rejections_are_a_servers_own(puppet):
     others = {"where": "/etc/mcpvisor/mcpvisor.toml:2", "error": "bad (the last good version keeps running)", "server": "t"}
 
     assert [entry, file] == rejections_of(puppet.a_status("s"), [entry, file, setting, others])
+
+
+@pytest.mark.parametrize("is_main", [True, False])
+@pytest.mark.parametrize(
+    ("counts", "stays"), [({"server": 1}, True), ({"server": 3, "route": 1}, True), ({"handler": 1}, False)]
+)
+def test_a_file_that_cannot_be_read_concerns_the_servers_it_keeps(puppet, is_main, counts, stays):
+    """The words for what stays of a file are those by which its servers are told of it, also of an earlier run."""
+    words = meanwhile.of_file(counts, is_main=is_main)
+    place = "/etc/mcpvisor/mcpvisor.toml:9:2"
+    told = [{"where": place, "error": f"no TOML ({words}{more})", "server": ""} for more in ("", ", as of noon")]
+
+    assert (told if stays else []) == rejections_of(puppet.a_status("s"), told)
+
+
+@pytest.mark.parametrize(
+    ("on_trial", "wanted", "told"), [(True, "running", True), (False, "running", False), (True, "stopped", False)]
+)
+def test_a_trial_is_part_of_what_happens_next(puppet, on_trial, wanted, told):
+    """What is on trial is not simply tried again; at rest by order nothing is taken back."""
+    evidence = Evidence(status=puppet.a_status("s", State.NEGOTIATING, wanted=wanted), spec=STDIO, on_trial=on_trial)
+
+    assert told is ("the former one runs again if it does not become ready in its time" in explain(evidence, NOW)["next"])

@@ -189,9 +189,16 @@ def default_values(at: Places) -> dict[str, dict[str, Any]]:
     }
 
 
+_AT_RELOADS: Final = frozenset({"daemon.strict"})
+"""Settings that hold from the reload that reads them on: no start of the daemon is needed."""
+
+
 def changed_settings(old: Settings, new: Settings) -> tuple[str, ...]:
-    """The settings in which two versions differ, as `section.key`."""
+    """The settings in which two versions differ and that are read at the daemon's start alone, as `section.key`."""
     before, after = old.model_dump(), new.model_dump()
     return tuple(
-        f"{section}.{key}" for section in SECTIONS for key in after[section] if before[section][key] != after[section][key]
+        f"{section}.{key}"
+        for section in SECTIONS
+        for key in after[section]
+        if before[section][key] != after[section][key] and f"{section}.{key}" not in _AT_RELOADS
     )

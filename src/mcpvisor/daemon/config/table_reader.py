@@ -44,7 +44,7 @@ class TableReader:
 
     def finish(self, known: Iterable[str] = ()) -> None:
         """Record each key that nobody asked for: an error in our files, a hint in those of others."""
-        words = [*self._asked, *known]
+        words = list(dict.fromkeys([*self._asked, *known]))
         expected = "one of " + ", ".join(words)
         for key, item in self._items.items():
             if key in self._asked:

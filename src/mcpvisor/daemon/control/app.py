@@ -103,6 +103,7 @@ class Operations:
             stderr_dropped=self._floods.dropped(name),
             missed=self._probes.of(name),
             rejections=rejections_of(status, self._reloading.last_config()["rejected"]),
+            on_trial=self._reloading.is_on_trial(name),
             subscriptions=subscriptions.statuses() if subscriptions is not None else (),
             strangers=subscriptions.strangers if subscriptions is not None else 0,
             conflicts=uri_conflicts(name, {one: supervisor.connection(one).offer for one in supervisor.names()}),

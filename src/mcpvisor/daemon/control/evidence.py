@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcpvisor.daemon.config.meanwhile import keeps_servers
 from mcpvisor.daemon.control.reloading import Rejection
 from mcpvisor.supervisor.events import (
     AccessDenied,
@@ -29,10 +30,6 @@ from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
 
-_KEPT_RUNNING = "keeps running"
-"""How the text of a rejection ends whose last good version goes on."""
-
-
 DENIAL_SHOWN: Final = 600.0
 """Seconds for which a request that was refused for want of rights is shown as a blemish of its server."""
 
@@ -54,6 +51,8 @@ class Evidence:
     """The newest probe that was not answered, where none was answered since."""
     rejections: Sequence[Rejection] = ()
     """What was rejected of its entry or its file, while its last good version runs."""
+    on_trial: bool = False
+    """Whether its version is tried, and the former one runs again when it does not become ready."""
     subscriptions: Sequence[SubscriptionStatus] = ()
     strangers: int = 0
     """Updates of resources that nobody wants."""
@@ -171,7 +170,7 @@ def rejections_of(status: ServerStatus, rejected: Sequence[Rejection]) -> list[R
     return [
         one
         for one in rejected
-        if one["server"] == status.name or (not one["server"] and is_of_its_file(one) and _KEPT_RUNNING in one["error"])
+        if one["server"] == status.name or (not one["server"] and is_of_its_file(one) and keeps_servers(one["error"]))
     ]
 
 

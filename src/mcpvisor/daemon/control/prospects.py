@@ -26,12 +26,20 @@ _NEXT: Final = {
     State.DISABLED: "nothing happens until it is enabled",
 }
 
+_ON_TRIAL: Final = "; this version is on trial: the former one runs again if it does not become ready in its time"
+
 _PENDING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING, State.DRAINING})
 """States that `ServerStatus.deadline` ends."""
 
 
 def what_next(evidence: Evidence) -> str:
     """What the daemon does next, without the time: that is `next_at`."""
+    trial = _ON_TRIAL if evidence.on_trial and evidence.status.wanted == "running" else ""
+    return _untried(evidence) + trial
+
+
+def _untried(evidence: Evidence) -> str:
+    """The same but for what a trial of its version adds to it."""
     status, spec = evidence.status, evidence.spec
     if spec is None:
         return "nothing until the entry is edited"

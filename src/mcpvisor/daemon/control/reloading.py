@@ -77,6 +77,10 @@ class Reloading(Protocol):
         """What a reload would do, from `paths` or, where there are none, from the daemon's own files. Changes nothing."""
         ...
 
+    def is_on_trial(self, name: str) -> bool:
+        """Whether a version of a server is tried of which the former one runs again when it does not become ready."""
+        ...
+
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
         ...
