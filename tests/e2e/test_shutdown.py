@@ -96,6 +96,17 @@ def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
         assert took < 6.5
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=lambda number: number.name)
+def test_a_signal_of_no_meaning_ends_nothing(daemon: Callable[..., RunningDaemon], servers: Path, number: signal.Signals) -> None:
+    """What other daemons rotate their logs by is one line in the log, and the daemon serves on."""
+    running = daemon(puppet("lite", servers / "lite.py"))
+    running.until_ready()
+    os.kill(running.pid, number)
+    running.until(lambda: f"{number.name} means nothing here" in running.log_text(), "the line")
+
+    assert "ready" == running.server("lite")["state"]
+
+
 @pytest.mark.parametrize("hurried", [False, True])
 def test_a_load_balancer_finds_out_before_anything_is_refused(
     daemon: Callable[..., RunningDaemon], servers: Path, *, hurried: bool

@@ -69,6 +69,10 @@ _log = structlog.get_logger("mcpvisor.daemon")
 OnReady = Callable[[Supervisor, Mapping[str, Sequence[str]]], None]
 """Called once everything listens, with the supervisor and the addresses by listener."""
 
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+_OF_NO_MEANING: Final = (signal.SIGUSR1, signal.SIGUSR2)
+"""What other daemons rotate their logs or print their state by; unheard it would end us without any order."""
+
 
 class Daemon:
     """All parts of one run. `serve` brings them up, waits for the end, and takes them down in the opposite order."""
@@ -283,11 +287,14 @@ class Daemon:
         return parts
 
     async def _take_signals(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        with anyio.open_signal_receiver(*_ENDING, signal.SIGHUP, *_OF_NO_MEANING) as signals:
             task_status.started()
             async for number in signals:
                 if number == signal.SIGHUP:
                     await self._reloading.apply("signal")
+                elif number in _OF_NO_MEANING:
+                    name = signal.Signals(number).name
+                    _log.warning(f"{name} means nothing here: SIGHUP reloads, SIGTERM ends")
                 elif self._stopping.is_set():
                     _log.warning("stopping at once: calls in flight are given no more time")
                     self._hurried.set()

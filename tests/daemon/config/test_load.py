@@ -22,9 +22,11 @@ ONE = '[servers.{}]\ncommand = "true"\n'
 def test_files_are_read_in_order(etc: Path, environ: dict[str, str], write: Write) -> None:
     """The main file comes first, then the drop-ins by name; hidden, backup and other files are passed over."""
     write(etc / "mcpvisor.toml", ONE.format("main"))
-    for name in ("20-b.toml", "10-a.json", "30-c.toml"):
+    for name in ("20-b.toml", "10-a.json", "30-c.toml", "40-d.jsonc"):
         server = name[3]
-        text = '{"mcpServers": {"a": {"command": "true"}}}' if name.endswith("json") else ONE.format(server)
+        text = ONE.format(server)
+        if not name.endswith("toml"):
+            text = '{"mcpServers": {"%s": {"command": "true"}}} // theirs' % server
         write(etc / "servers.d" / name, text)
     for name in (
         ".hidden.toml",
@@ -42,8 +44,8 @@ def test_files_are_read_in_order(etc: Path, environ: dict[str, str], write: Writ
 
     loaded = load([etc], environ)
 
-    assert [file.name for file in loaded.files] == ["mcpvisor.toml", "10-a.json", "20-b.toml", "30-c.toml"]
-    assert list(loaded.specs) == ["main", "a", "b", "c"]
+    assert [file.name for file in loaded.files] == ["mcpvisor.toml", "10-a.json", "20-b.toml", "30-c.toml", "40-d.jsonc"]
+    assert list(loaded.specs) == ["main", "a", "b", "c", "d"]
     assert loaded.problems == ()
 
 

@@ -107,6 +107,8 @@ async def test_a_rejected_entry_is_reported(
     assert (report.ok, [r.trigger for r in reports], report.changes) == (False, ["start", "signal"], ())
     assert (where, True) == (rejected_json(reloader.applied.rejected)[0]["where"], where in caplog.text)
     assert "the last good version keeps running" in rejected_json(reloader.applied.rejected)[0]["error"]
+    await reloader.reload("signal", goal.apply)
+    assert 1 == caplog.text.count(where), "what the log has said is not said again at a reload of something else"
     write(etc / "mcpvisor.toml", ONE)
     assert (
         (await reloader.reload("signal", goal.apply)).ok,

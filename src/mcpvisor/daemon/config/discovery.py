@@ -15,7 +15,7 @@ MAIN: Final = "mcpvisor.toml"
 DROP_INS: Final = "servers.d"
 
 _PASSED_OVER = re.compile(r"\..*|.*~|#.*#|.*\.(bak|swp|swo|tmp|orig|rej|old|save|rpmsave|rpmnew|rpmorig|dpkg-[a-z]+)|.*\.\..*")
-_READ: Final = frozenset({".toml", ".json"})
+_READ: Final = frozenset({".toml", ".json", ".jsonc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def discover(paths: Iterable[Path]) -> Discovery:
         elif os.path.isdir(absolute):  # noqa: PTH112 - the other raises where a folder above is closed to us
             _folder(absolute, found)
         else:
-            if absolute.suffix not in {*_READ, ".jsonc"} and os.path.lexists(absolute):
+            if absolute.suffix not in _READ and os.path.lexists(absolute):
                 message = "not a kind of file that is read"
                 found.problems.append(Problem(file=absolute, message=message, expected="a .toml or .json file, or a folder"))
                 continue
@@ -101,7 +101,7 @@ def _folder(folder: Path, found: Discovery) -> None:
     for name in names:
         path = drop_ins / name
         if path.suffix not in _READ or _PASSED_OVER.fullmatch(name):
-            if path.suffix in {".jsonc", ".yaml", ".yml", ".conf", ".ini"} and not _PASSED_OVER.fullmatch(name):
-                found.hints.append(Problem(file=path, message="not read: only *.toml and *.json are"))
+            if path.suffix in {".yaml", ".yml", ".conf", ".ini"} and not _PASSED_OVER.fullmatch(name):
+                found.hints.append(Problem(file=path, message="not read: only *.toml, *.json and *.jsonc are"))
             continue
         found.files.append(Found(path, is_main=False, is_named=False))

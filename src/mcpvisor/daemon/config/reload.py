@@ -125,6 +125,8 @@ class Reloader:
         self.formers: Mapping[str, Former] = {}
         """By server the versions that were ready in an earlier run."""
         self._on_report = on_report
+        self._told: frozenset[Problem] = frozenset()
+        """What the last report had to say: the log has it already, and a reload of something else is no news of it."""
         self._read_within = read_within
         self._lock = anyio.Lock()
         # Own workers: a read that hangs must not use up those of everybody else, and the next read is to find one free.
@@ -255,9 +257,12 @@ class Reloader:
         )
 
     def _tell(self, report: ReloadReport) -> None:
+        told, self._told = self._told, frozenset((*report.rejected, *report.hints))
         for problem in report.rejected:
-            _log.error("configuration: %s", problem)
+            if problem not in told:
+                _log.error("configuration: %s", problem)
         for hint in report.hints:
-            _log.info("configuration: %s", hint)
+            if hint not in told:
+                _log.info("configuration: %s", hint)
         if self._on_report is not None:
             self._on_report(report)
