@@ -23,10 +23,11 @@ from mcpvisor.daemon.config.table_reader import TableReader
 
 VERBS = (
     *(("status",), ("status", "--json"), ("events",), ("tools",), ("plan",), ("handlers",), ("events", "dead")),
-    *(("config", "show"), ("config", "show", "--origin"), ("doctor",)),
+    *(("doctor",), ("doctor", "--json"), ("plan", "--event", "state_changed"), ("connect", "cursor"), ("plan", "--json")),
 )
 """What a person may type; verbs that are not there yet have nothing to tell but that."""
 
+ORIGINS = ("--origin", "--all")
 SETTLED = ("backoff", "failed", "crash_loop", "auth_required", "degraded")
 
 
@@ -69,6 +70,8 @@ def test_canaries(tmp_path: Path, web: str):
         look_around(daemon, shown)
         for words in VERBS:
             shown[" ".join(words)] = verb(daemon, environ, *words)
+        shown["config show"] = verb(daemon, environ, "config", "show", *ORIGINS, str(daemon.folder / "config"))
+        shown["config show, json"] = verb(daemon, environ, "config", "show", "--all", "--json", str(daemon.folder / "config"))
         shown["check"] = verb(daemon, environ, "check", str(daemon.folder / "config"))
         wrong = {"MCPVISOR_GATEWAY__AUTH": f"{CANARY}-setting", "MCPVISOR_LOG__LEVLE": f"{CANARY}-misspelt"}
         shown["check, wrong settings"] = verb(daemon, environ | wrong, "check", str(daemon.folder / "config"))
@@ -84,6 +87,8 @@ def test_canaries(tmp_path: Path, web: str):
     assert {} == found, json.dumps(found, indent=1)
     assert [] == [place for place, text in shown.items() if len(text) < 3]
     assert "everywhere" in shown["log"]
+    assert "[servers.everywhere]" in shown["config show"]
+    assert "servers.neighbour" in shown["config show, json"]
     assert all(f"handler {name}" in shown["log"] for name in ("program", "python"))
     assert shown["explain everywhere"].count("***") > 1
     assert shown["logs spelling"].count("***") >= 5 * 5, shown["logs spelling"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import tomllib
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from mcpvisor.daemon.cli.clients import CLIENTS, Client, Gateway
+from mcpvisor.daemon.cli.connecting import show_entry
+from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.config.load import load
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.spec import HttpTarget, StdioLaunch
@@ -110,3 +113,12 @@ def test_our_own_reader_takes_the_file(
 def known_forms() -> Callable[[str], bool]:
     """Whether the daemon reads files of that client."""
     return lambda name: name not in {"opencode", "codex"}
+
+
+@pytest.mark.parametrize("name", ["x]\n[mcp_servers.evil", "x\x9b2J", "a.b", "", "\u0430"])
+def test_no_name_says_more_than_a_name(name: str) -> None:
+    """What no server can be called is refused before a daemon is asked: in a client's file it would be more than a key."""
+    arguments = argparse.Namespace(client="codex", server=name, socket="/no/socket")
+    with pytest.raises(CliError, match="is no name of a server") as refused:
+        show_entry(arguments)
+    assert (Exit.USAGE, True) == (refused.value.exit, str(refused.value).isprintable())

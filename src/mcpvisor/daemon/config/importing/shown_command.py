@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import shlex
 
-from mcpvisor.daemon.config.importing.literal_secrets import masked_arguments, masked_text
+from mcpvisor.daemon.config.importing.literal_secrets import masked_arguments, masked_text, runs_code
 from mcpvisor.supervisor.secret import MASK
 
 
 def shown_command(words: list[str]) -> str:
     """The command line as a shell would take it, on one line; what looks like a secret is masked."""
     program, *arguments = words
-    return " ".join(shown_word(word) for word in [masked_text(program), *masked_arguments(arguments)])
+    is_code = runs_code(words)
+    shown = [masked_text(program, is_code=is_code), *masked_arguments(arguments, is_code=is_code)]
+    return " ".join(shown_word(word) for word in shown)
+
+
+def spelt_out(text: str) -> str:
+    """A text with every character written out that is not ASCII: letters of other scripts look like ours, some like nothing."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def shown_word(word: str) -> str:
