@@ -293,8 +293,9 @@ class Daemon:
                 if number == signal.SIGHUP:
                     await self._reloading.apply("signal")
                 elif number in _OF_NO_MEANING:
-                    name = signal.Signals(number).name
-                    _log.warning(f"{name} means nothing here: SIGHUP reloads, SIGTERM ends")
+                    _log.warning(
+                        "a signal that means nothing here: SIGHUP reloads, SIGTERM ends", signal=signal.Signals(number).name
+                    )
                 elif self._stopping.is_set():
                     _log.warning("stopping at once: calls in flight are given no more time")
                     self._hurried.set()

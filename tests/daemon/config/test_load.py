@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_files_are_read_in_order(etc: Path, environ: dict[str, str], write: Writ
         server = name[3]
         text = ONE.format(server)
         if not name.endswith("toml"):
-            text = '{"mcpServers": {"%s": {"command": "true"}}} // theirs' % server
+            text = json.dumps({"mcpServers": {server: {"command": "true"}}}) + " // theirs"
         write(etc / "servers.d" / name, text)
     for name in (
         ".hidden.toml",
