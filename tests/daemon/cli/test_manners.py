@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -148,6 +149,14 @@ def following(arguments, environ):
             process.kill()
 
 
+def until_it_asks(pid):
+    """Return once a process has a socket open."""
+    deadline = time.monotonic() + 30
+    while not any(file.is_socket() for file in Path(f"/proc/{pid}/fd").iterdir()):
+        assert time.monotonic() < deadline, "it never asked anybody"
+        time.sleep(0.01)
+
+
 def test_an_interrupt_is_quiet(command, environ):
     """Ctrl-C ends a following verb with 130, without a word."""
     with following([command, "events", "-f"], environ) as process:
@@ -179,6 +188,7 @@ def test_followed_logs_go_on(command, environ, arguments, expected):
     """`logs -f` begins with the past of a server, and goes on until it is interrupted."""
     with following([command, "logs", "-f", "-n", "1", *arguments], environ) as process:
         line = process.stdout.readline() if expected else ""
+        until_it_asks(process.pid)  # before that Python itself may be interrupted in its start, and says so
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
 
