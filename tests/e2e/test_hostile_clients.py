@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.running import puppet
-from tests.e2e.siege import FLOOR, HEAVY_FLOOR, MAX_GROWTH, MAX_HELD, MIB, Besieged, Client, Gauges, besieged
+from tests.e2e.siege import MAX_GROWTH, MAX_HELD, MIB, Besieged, Client, Gauges, besieged
 
 pytestmark = pytest.mark.alone
 
@@ -91,7 +91,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(daemon: Besieged, *, floor: float = FLOOR) -> Iterator[Watched]:
+def watched(daemon: Besieged) -> Iterator[Watched]:
     """Do what is in the block to the daemon, and check what must hold whatever it is."""
     seen = Watched()
     before = daemon.refused("client")
@@ -100,7 +100,7 @@ def watched(daemon: Besieged, *, floor: float = FLOOR) -> Iterator[Watched]:
     with Gauges(daemon) as gauges:
         with neighbour.phase("attack", least=CALLS):
             yield seen
-        kept_its_pace = neighbour.keeps_its_pace("attack", floor=floor)
+        kept_its_pace = neighbour.keeps_its_pace("attack")
     counts = {reason: count - before.get(reason, 0) for reason, count in daemon.refused("client").items()}
     seen.refusals = {reason: count for reason, count in counts.items() if count and reason != "slow"}
 
@@ -234,7 +234,7 @@ SHARE = 256
 def test_floods_of_sessions(daemon: Besieged, attacker: Client):
     """However many sessions a client opens it holds its share: its own oldest go, nobody else's, and others open theirs."""
     with contextlib.closing(Client(daemon).open()) as bystander:
-        with watched(daemon, floor=HEAVY_FLOOR) as seen:
+        with watched(daemon) as seen:
             answers = flood(daemon, attacker, "initialize", 8, 1, 60.0, 2 * SHARE)
             Client(daemon).open().close()
         open_ones = re.search(r'^mcpvisor_gateway_sessions{era="legacy"} (\S+)', daemon.metrics(), re.MULTILINE)
