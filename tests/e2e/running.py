@@ -9,8 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -221,3 +221,15 @@ class RunningDaemon:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return left
+
+
+@contextmanager
+def serving(daemon: RunningDaemon) -> Iterator[None]:
+    """A daemon that was just started, from when it serves on; it has to leave nothing, and a failing test shows its log."""
+    try:
+        daemon.until_serving()
+        yield
+    finally:
+        left = daemon.clear()
+        print(daemon.log_text())
+    assert [] == left

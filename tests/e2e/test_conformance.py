@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.e2e.conformance import SUITES, Conformance
 from tests.e2e.conformance_client import DOES
-from tests.e2e.running import RunningDaemon, entry
+from tests.e2e.running import RunningDaemon, entry, serving
 from tests.supervisor.transports.http_rig import Puppet
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 
@@ -27,14 +27,9 @@ def behind(alone: Puppet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("c")
     entries = [entry(era, url=alone.url, era=era, allow=["sampling", "roots"]) for era in ("legacy", "modern")]
     daemon = RunningDaemon(folder, "".join(entries))
-    try:
-        daemon.until_serving()
+    with serving(daemon):
         daemon.until_ready()
         yield daemon
-    finally:
-        left = daemon.clear()
-        print(daemon.log_text())
-    assert [] == left
 
 
 @pytest.mark.parametrize("name", SUITES)

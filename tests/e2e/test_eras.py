@@ -16,7 +16,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.e2e.running import RunningDaemon, entry, puppet, serving
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 pytestmark = pytest.mark.anyio
@@ -50,14 +50,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
             for name in UP
         ]
         daemon = RunningDaemon(folder, "".join(entries))
-        try:
-            daemon.until_serving()
+        with serving(daemon):
             daemon.until_ready()
             yield daemon
-        finally:
-            left = daemon.clear()
-            print(daemon.log_text())
-    assert [] == left
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.e2e.running import RunningDaemon, entry, puppet, serving
 
 SERVERS = Path(__file__).parents[1] / "servers"
 COMMAND = Path(sys.executable).with_name("mcpvisor")
@@ -29,13 +29,8 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon
         + puppet("loud", SERVERS / "stdio_stderr_flood.py", "1024")
         + puppet("dies", SERVERS / "stdio_exit_after_init.py", "before", restart=few),
     )
-    try:
-        daemon.until_serving()
+    with serving(daemon):
         yield daemon
-    finally:
-        left = daemon.clear()
-        print(daemon.log_text())
-    assert [] == left
 
 
 @pytest.fixture

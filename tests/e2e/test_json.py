@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.docs import shapes
-from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.e2e.running import RunningDaemon, entry, puppet, serving
 
 from mcpvisor.daemon.cli.main import build_parser, main
 from mcpvisor.daemon.cli.tree import all_verbs, prints_json
@@ -48,14 +48,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]
     options = ("--name", "reads", "--era", "legacy", "--log", str(folder / "log"), "--control", str(folder / "s"), "stdio")
     reads = puppet("reads", SERVERS / "faulty.py", *options)
     daemon = RunningDaemon(folder, asks + notes + reads + entry("broken", "/no/such/program"), settings=HANDLERS)
-    try:
-        daemon.until_serving()
+    with serving(daemon):
         daemon.until(lambda: daemon.status()["ready"] == 3, "three servers")
         yield daemon
-    finally:
-        left = daemon.clear()
-        print(daemon.log_text())
-    assert [] == left
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from tests.e2e.running import RunningDaemon, entry
+from tests.e2e.running import RunningDaemon, entry, serving
 
 pytestmark = [pytest.mark.node, pytest.mark.anyio]
 
@@ -110,14 +110,9 @@ def all_five(node: Node, files: Path, tmp_path_factory: pytest.TempPathFactory) 
         old = listening.enter_context(node.listening("sse", folder / "old.log"))
         addresses = entry("web", url=f"http://{web}/mcp") + entry("old", url=f"http://{old}/sse", type="sse")
         daemon = RunningDaemon(folder, on_stdio(node, files) + addresses)
-        try:
-            daemon.until_serving()
+        with serving(daemon):
             daemon.until_ready(30)
             yield daemon
-        finally:
-            left = daemon.clear()
-            print(daemon.log_text())
-        assert [] == left
 
 
 @pytest.fixture(params=ERAS)

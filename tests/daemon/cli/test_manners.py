@@ -15,8 +15,6 @@ import pytest
 
 @pytest.fixture
 def command():
-    from pathlib import Path
-
     return str(Path(sys.executable).with_name("mcpvisor"))
 
 
