@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-import anyio.lowlevel
 
 from mcpvisor.supervisor.entries import Dropped, Judge
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.transports.codec import Refusal, count_values, encode
 
 JsonObject = dict[str, Any]
@@ -27,9 +26,6 @@ MAX_LIST_VALUES: Final = 250_000
 
 LIST_SECONDS: Final = 30.0
 """How long all pages of one list may take together."""
-
-_SLICE: Final = 0.005
-"""Seconds of judging after which others have their turn."""
 
 TRIES: Final = 3
 RETRY_SECONDS: Final = 0.5
@@ -78,7 +74,7 @@ class _Reading:
     async def take(self, page: JsonObject) -> None:
         """Take the entries of one page up to the budgets; others have their turns in between, whatever entries cost."""
         entries = page.get(self._member)
-        turn = time.perf_counter()
+        pace = Pace()
         for entry in entries if isinstance(entries, list) else []:
             text = encode(entry)
             self._count += 1
@@ -91,9 +87,7 @@ class _Reading:
                 self.over = "values"
                 return
             self.judge.take(entry)
-            if time.perf_counter() - turn > _SLICE:
-                await anyio.lowlevel.checkpoint()
-                turn = time.perf_counter()
+            await pace.pause()
 
     def end(self, cut: str) -> Listed:
         """The list as far as it was read."""

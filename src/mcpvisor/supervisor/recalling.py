@@ -6,21 +6,17 @@ import time
 from dataclasses import fields, replace
 from typing import Any, Final
 
-import anyio.lowlevel
-
 from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.negotiation import EraMemory
 from mcpvisor.supervisor.offer import MAX_OFFER, NOTHING, Offer
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.spec import Era, ServerSpec
 from mcpvisor.supervisor.store import Remembered, StandingOrder, Store
 from mcpvisor.supervisor.target import target_digest
 from mcpvisor.supervisor.transports.codec import encode
 
 _NOTHING_KNOWN: Final = Remembered()
-_SLICE: Final = 0.005
-"""Seconds of masking after which others have their turn."""
-
 _AT_ONCE: Final = 64 * 1024
 """Bytes of JSON that are masked in one step."""
 
@@ -36,18 +32,6 @@ def _size(value: Any) -> int:
         return len(encode(value))
     except ValueError:
         return 0
-
-
-class _Turns:
-    """Gives others their turns when it has taken too long since the last time."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    async def pause(self) -> None:
-        if time.perf_counter() - self._since > _SLICE:
-            await anyio.lowlevel.checkpoint()
-            self._since = time.perf_counter()
 
 
 class Recall:
@@ -81,7 +65,7 @@ class Recall:
         """The offer without secrets; nothing where it is too large to be kept."""
         size = 0
         changed: dict[str, Any] = {}
-        turns = _Turns()
+        pace = Pace()
         for name in _PARTS:
             part = getattr(offer, name)
             told: list[Any] = []
@@ -90,27 +74,27 @@ class Recall:
                 size += _size(one)
                 if size > MAX_OFFER:
                     return NOTHING
-                told.append(one if is_same else await self._masked_value(one, turns))
-                await turns.pause()
+                told.append(one if is_same else await self._masked_value(one, pace))
+                await pace.pause()
             if not is_same:
                 changed[name] = tuple(told) if isinstance(part, tuple) else told[0]
         return replace(self.offer, **changed)
 
-    async def _masked_value(self, value: Any, turns: _Turns, depth: int = 0) -> Any:
+    async def _masked_value(self, value: Any, pace: Pace, depth: int = 0) -> Any:
         """The value without secrets; a large one is taken apart, as far as anybody writes them, so that no step is long."""
         if depth == _APART or not isinstance(value, dict | list) or _size(value) <= _AT_ONCE:
             return self._mask.told(value)
-        await turns.pause()
+        await pace.pause()
         if isinstance(value, list):
             parts: list[Any] = []
             for one in value:
-                parts.append(await self._masked_value(one, turns, depth + 1))
-                await turns.pause()
+                parts.append(await self._masked_value(one, pace, depth + 1))
+                await pace.pause()
             return parts
         told: dict[str, Any] = {}
         for key, one in value.items():
-            told[self._mask.told(key)] = await self._masked_value(one, turns, depth + 1)
-            await turns.pause()
+            told[self._mask.told(key)] = await self._masked_value(one, pace, depth + 1)
+            await pace.pause()
         return told
 
     def respecified(self, spec: ServerSpec) -> None:

@@ -19,7 +19,8 @@ from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
 from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.gateway.turns import RUSH_SECONDS, Turns
-from mcpvisor.supervisor.transports.codec import Unreadable, decode
+from mcpvisor.supervisor.transports.ahead import decoded
+from mcpvisor.supervisor.transports.codec import Unreadable
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -159,7 +160,7 @@ class Guard:
                 async with aclosing(_chunks(receive)) as chunks:
                     try:
                         body = await self._read(scope, chunks, held)
-                        scope[MESSAGE_SCOPE] = self._decode(body)
+                        scope[MESSAGE_SCOPE] = await self._decode(body)
                     except ClientGone:
                         return
                     except BodyRefused as error:
@@ -194,9 +195,9 @@ class Guard:
             parts.append(chunk)
         return b"".join(parts)
 
-    def _decode(self, body: bytes) -> Any:
+    async def _decode(self, body: bytes) -> Any:
         try:
-            return decode(body, max_bytes=self._limits.body_bytes)
+            return await decoded(body, max_bytes=self._limits.body_bytes)
         except Unreadable as error:
             raise BodyRefused(400, error.reason, str(error)) from None
 

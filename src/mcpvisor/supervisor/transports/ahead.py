@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
-import anyio
-import anyio.to_thread
+from mcpvisor.supervisor.pace import Pace
+from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode, decode_messages
+from mcpvisor.supervisor.transports.pieces import PIECE, PieceParser
 
-from mcpvisor.supervisor.transports.codec import Unreadable, decode_messages
-
-LARGE: Final = 1024 * 1024
-"""Bytes from which on a message is read in a thread: below that handing it over costs more than it saves."""
+LARGE: Final = 4 * PIECE
+"""Bytes from which on a message is read in pieces: up to there it is about as long a step as a piece is."""
 
 _Read = tuple[list[Any], bool]
 
 
 class AheadReader:
-    """Reads the messages of one wire. Large ones are read ahead, beside the loop, by whoever takes them off the wire next."""
+    """Reads the messages of one wire. Large ones are read ahead, in pieces, by whoever takes them off the wire next."""
 
     def __init__(self, max_message: int) -> None:
         self._max_message = max_message
         self._ahead: tuple[bytes, _Read | Unreadable] | None = None
-        self._one_at_a_time = anyio.CapacityLimiter(1)
 
     async def ahead(self, data: bytes) -> None:
         """Read a text that is large; `messages` has to be asked for it before anything else is awaited."""
-        if len(data) >= LARGE:
-            read = partial(_judged, data, self._max_message)
-            found = await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._one_at_a_time)
+        if LARGE <= len(data) <= self._max_message:
+            try:
+                found: _Read | Unreadable = await _read(data)
+            except Unreadable as error:
+                found = error
             self._ahead = data, found
 
     def messages(self, data: bytes) -> _Read:
@@ -41,8 +40,20 @@ class AheadReader:
         return ahead[1]
 
 
-def _judged(data: bytes, max_message: int) -> _Read | Unreadable:
-    try:
-        return decode_messages(data, max_bytes=max_message)
-    except Unreadable as error:
-        return error
+async def _read(data: bytes) -> _Read:
+    """The messages of a text, and whether it has more than these; of an array nobody looks at more than `MAX_BATCH`."""
+    value = await _in_pieces(data)
+    return (value[:MAX_BATCH], len(value) > MAX_BATCH) if isinstance(value, list) else ([value], False)
+
+
+async def decoded(data: bytes, *, max_bytes: int) -> Any:
+    """See `codec.decode`: others have their turns while a large text is read. Raises `Unreadable`."""
+    return await _in_pieces(data) if LARGE <= len(data) <= max_bytes else decode(data, max_bytes=max_bytes)
+
+
+async def _in_pieces(data: bytes) -> Any:
+    parser, pace = PieceParser(), Pace()
+    for start in range(0, len(data), PIECE):
+        parser.feed(data[start : start + PIECE])
+        await pace.pause()
+    return parser.end()

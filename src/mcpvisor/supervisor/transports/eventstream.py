@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Final
 
 from mcpvisor.supervisor.transports.codec import Unreadable
@@ -33,7 +34,7 @@ class EventStream:
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
-        self._tail = bytearray()
+        self._tail = BytesIO()
         self._after_cr = False
         self._first_line = True
         self._since_event = 0
@@ -57,10 +58,12 @@ class EventStream:
         *lines, rest = data.split(b"\n")
         events: list[StreamEvent] = []
         if lines:
-            lines[0] = bytes(self._tail) + lines[0] if self._tail else lines[0]
-            self._tail = bytearray()
+            if self._tail.tell():
+                self._tail.write(lines[0])
+                lines[0] = self._tail.getvalue()
+                self._tail = BytesIO()
             events.extend(event for line in lines if (event := self._line(line)) is not None)
-        self._tail += rest
+        self._tail.write(rest)
         if self._since_event > self._limit + _FIELDS:
             raise Unreadable("size", f"more than {self._limit + _FIELDS} bytes of an event stream without an event")
         return events
@@ -71,8 +74,11 @@ class EventStream:
             line = line.removeprefix(_BOM)
         if not line:
             return self._dispatch()
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
+        colon = line.find(b":", 0, _FIELDS)
+        if colon < 0:
+            colon = len(line)
+        field = line[:colon]
+        value = line[colon + (2 if line[colon + 1 : colon + 2] == b" " else 1) :]  # a long one is copied once only
         if field == b"data":
             self._data.append(value)
         elif field == b"event":

@@ -6,12 +6,13 @@ import re
 import select
 import ssl
 from enum import Enum
+from io import BytesIO
 from typing import Final, TypeGuard
 
 import anyio
 import anyio.abc
-from anyio.lowlevel import checkpoint
 
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.http_response import Head, ResponseReader, ResponseRefused
 from mcpvisor.supervisor.transports.inflate import Inflater
@@ -49,6 +50,7 @@ class HttpConnection:
         self._stream = stream
         self._reader = ResponseReader()
         self._inflater: Inflater | None = None
+        self._pace = Pace()
         raw = stream.extra(anyio.abc.SocketAttribute.raw_socket, None)  # noqa: S610 -- anyio's typed attributes, not Django
         self._fd: int | None = raw.fileno() if raw is not None else None
         self.stage = Stage.IDLE
@@ -94,7 +96,7 @@ class HttpConnection:
         """Some bytes of the body, decoded; empty at its end. Raises ConnectionBroken and ResponseRefused."""
         while True:
             if self._inflater is not None and (piece := self._inflater.piece()):
-                await checkpoint()
+                await self._pace.pause()
                 return piece
             data = self._reader.take_body()
             if data and self._inflater is None:
@@ -126,13 +128,11 @@ class HttpConnection:
         """The whole body of at most `limit` bytes. Raises ConnectionBroken and ResponseRefused."""
         if (self._reader.declared_length or 0) > limit:
             raise ResponseRefused("size", f"a body of {self._reader.declared_length} bytes is over the limit of {limit}")
-        first = await self.chunk()
-        parts, size = [first], len(first)
-        while size <= limit:
+        body = BytesIO()  # which, unlike a list of parts, needs no copy at the end
+        while body.tell() <= limit:
             if not (part := await self.chunk()):
-                return first if len(parts) == 1 else b"".join(parts)
-            parts.append(part)
-            size += len(part)
+                return body.getvalue()
+            body.write(part)
         raise ResponseRefused("size", f"a body of more than {limit} bytes")
 
     def finish_exchange(self) -> bool:

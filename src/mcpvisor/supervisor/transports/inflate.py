@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
 
-_PIECE: Final = 256 * 1024
-"""How much is inflated at one time: a few hundred microseconds of work."""
+_PIECE: Final = 64 * 1024
+"""How much is inflated at one time: some hundred microseconds of work."""
 
 _DEFLATE_METHOD: Final = 8
 
@@ -40,7 +40,7 @@ class Inflater:
         self._waiting += data
 
     def piece(self) -> bytes:
-        """At most 256 KiB of what is decoded; empty when more input is needed. Raises ResponseRefused."""
+        """At most 64 KiB of what is decoded; empty when more input is needed. Raises ResponseRefused."""
         if not self._waiting:
             return b""
         if self._decoder is None:

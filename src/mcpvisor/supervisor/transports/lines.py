@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Final
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -23,7 +24,7 @@ class LineSplitter:
 
     def __init__(self, max_line: int) -> None:
         self._max_line = max_line
-        self._pieces: list[bytes] = []
+        self._kept = BytesIO()  # which, unlike a list of pieces, needs no copy at the end
         self._size = 0
         self._head = b""
         self._tail = b""
@@ -51,8 +52,9 @@ class LineSplitter:
             self._is_first = False
             yield Overlong(self._size, self._head + self._tail)
         else:
-            yield from self._line(b"".join(self._pieces))
-        self._pieces = []
+            yield from self._line(self._kept.getvalue())
+        if self._size:
+            self._kept = BytesIO()
         self._size = 0
         self._head = self._tail = b""
 
@@ -72,11 +74,11 @@ class LineSplitter:
             return
         self._size += len(piece)
         if not self.is_skipping:
-            self._pieces.append(piece)
+            self._kept.write(piece)
             return
-        if self._pieces:
-            so_far = b"".join(self._pieces)
+        if self._kept.tell():
+            so_far = self._kept.getvalue()
             self._head, self._tail = so_far[:_KEPT], so_far[-_KEPT:]
-            self._pieces = []
+            self._kept = BytesIO()
         self._head = (self._head + piece)[:_KEPT] if len(self._head) < _KEPT else self._head
         self._tail = (self._tail + piece[-_KEPT:])[-_KEPT:]

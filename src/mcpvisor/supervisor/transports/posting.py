@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.transports.codec import encode
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response, Unsendable
@@ -28,9 +28,6 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 
 NOTE_SECONDS: Final = 5.0
 """How long a server may take to accept a message that gets no answer; no caller waits longer for it."""
-
-_SLICE: Final = 0.0005
-"""Seconds after which the events of one piece are handled with the others' turns in between."""
 
 _REST_FACTOR: Final = 4.0
 _LONGEST_REST: Final = 0.2
@@ -100,17 +97,15 @@ class PostingWire(Wire):
     async def _take_events(self, events: list[StreamEvent], take: Callable[[StreamEvent], None]) -> None:
         """Hand on what came in one piece; in a flood what is surely dropped is only counted, and the reader rests."""
         intake = self._exchange.intake
-        began, overruns = time.perf_counter(), intake.overruns
-        turn = began
+        began, overruns, taken = time.perf_counter(), intake.overruns, intake.taken
+        pace = Pace()
         for event in events:
             if event.data and intake.drops_unread(event.data):
                 intake.dropped(1)
             else:
                 await self._exchange.reader.ahead(event.data)
                 take(event)
-            if time.perf_counter() - turn > _SLICE:
-                await anyio.lowlevel.checkpoint()
-                turn = time.perf_counter()
+            await pace.pause(rests=intake.taken > taken)
         if intake.overruns > overruns:
             await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
 

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.opening import ProcessHooks
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.process.cgroup import enclose
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.process.ending import end_process
@@ -41,9 +41,6 @@ _REST_FACTOR: Final = 4
 """A server above its rate is read a fifth of the time: its pipe holds it back, and its neighbours have the rest."""
 _REST: Final = (0.003, 0.25)
 """The shortest rest leaves a flooding server blocked in its pipe most of the time, and the machine to the others."""
-
-_SLICE: Final = 0.0005
-"""Seconds after which the lines of one read are handled with the others' turns in between."""
 
 _FOREIGN_FRAME: Final = re.compile(rb"Content-Length:\s*\d+\s*", re.IGNORECASE)
 
@@ -165,14 +162,14 @@ class StdioWire(Wire):
         self._sign.set()
 
     async def _read(self) -> None:
-        intake = self._exchange.intake
+        intake, pace = self._exchange.intake, Pace()
         while True:
             await anyio.wait_readable(self._process.stdout_fd)
-            began, overruns = time.perf_counter(), intake.overruns
+            began, overruns, taken = time.perf_counter(), intake.overruns, intake.taken
             data = self._read_some()
             if data == b"":
                 break
-            turn = began
+            pace.begin()
             for line in self._lines.feed(self._thinned(data or b"")):
                 if not isinstance(line, Overlong) and intake.drops_unread(line):
                     intake.dropped(1)
@@ -180,9 +177,7 @@ class StdioWire(Wire):
                     if not isinstance(line, Overlong):
                         await self._exchange.reader.ahead(line)
                     self._take(line)
-                if time.perf_counter() - turn > _SLICE:
-                    await anyio.lowlevel.checkpoint()
-                    turn = time.perf_counter()
+                await pace.pause(rests=intake.taken > taken)
             if intake.overruns > overruns or self._lines.is_skipping:
                 rest = (time.perf_counter() - began) * _REST_FACTOR
                 await anyio.sleep(min(max(rest, _REST[0]), _REST[1]))

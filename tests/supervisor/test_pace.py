@@ -1,0 +1,114 @@
+"""The share of the loop that long work has."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Pace
+
+pytestmark = pytest.mark.anyio
+
+
+def work(seconds: float = SLICE) -> None:
+    """Hold the loop."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def test_a_short_step_is_followed_by_no_pause():
+    """What takes no time costs nobody's turn."""
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        pace = Pace()
+        for _ in range(100):
+            await pace.pause()
+        assert not turns
+        work()
+        await pace.pause()
+        assert turns
+        tasks.cancel_scope.cancel()
+
+
+async def test_others_have_three_quarters_of_a_busy_loop():
+    """Two long works together leave the loop to others for most of the time."""
+    idle, busy = 0.0, 0.0
+    done = anyio.Event()
+
+    async def others():
+        nonlocal idle
+        while not done.is_set():
+            began = time.perf_counter()
+            work(2 * SLICE)
+            idle += time.perf_counter() - began
+            await anyio.lowlevel.checkpoint()
+
+    async def long_work():
+        nonlocal busy
+        pace = Pace()
+        for _ in range(40):
+            began = time.perf_counter()
+            work()
+            busy += time.perf_counter() - began
+            await pace.pause()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        async with anyio.create_task_group() as works:
+            works.start_soon(long_work)
+            works.start_soon(long_work)
+        done.set()
+
+    assert idle > busy * (REST_FACTOR - 1)
+
+
+async def test_who_is_alone_hardly_rests(monkeypatch):
+    """With nobody else at work the loop is not left idle."""
+    rests: list[float] = []
+    sleep = anyio.sleep
+
+    async def watched(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", watched)
+    pace = Pace()
+    for _ in range(100):
+        work()
+        await pace.pause()
+
+    assert len(rests) < 50  # a busy machine may make a turn of nobody a long one
+
+
+async def test_one_turn_for_all_others_without_rests(monkeypatch):
+    """What has to be done soon only takes turns with the others."""
+    monkeypatch.setattr(anyio, "sleep", None)
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            work()
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        pace = Pace()
+        for _ in range(5):
+            work()
+            await pace.pause(rests=False)
+        assert turns >= 5
+        tasks.cancel_scope.cancel()
