@@ -112,3 +112,25 @@ def test_deep_and_wide_schemas_end() -> None:
     wide = tool(inputSchema={"type": "object", "properties": {f"p{number}": {} for number in range(20_000)}})
 
     assert judge("tools", [wide])[1] == [Dropped("t", "inputSchema: more than 10000 schemas in one")]
+
+
+def test_a_tool_of_many_schemas_is_judged_in_steps():
+    """So that whoever judges can let others have their turns in between."""
+    properties = {f"p{number}": {"type": "string"} for number in range(2000)}
+    judge = Judge("tools")
+    steps = sum(1 for _ in judge.judging({"name": "t", "inputSchema": {"type": "object", "properties": properties}}))
+
+    assert (["t"], []) == ([tool["name"] for tool in judge.kept], judge.dropped)
+    assert steps > 30
+
+
+@pytest.mark.parametrize(("objects", "is_kept"), [(900, True), (1100, False)])
+def test_headers_are_looked_for_in_schemas_of_some_size_only(objects, is_kept):
+    """A schema with header declarations is searched in one go, which must not take long."""
+    properties: dict[str, object] = {f"p{number}": {} for number in range(objects)}
+    properties["region"] = {"type": "string", "x-mcp-header": "Region"}
+    judge = Judge("tools")
+    judge.take({"name": "t", "inputSchema": {"type": "object", "properties": properties}})
+
+    assert is_kept == bool(judge.kept)
+    assert is_kept or "x-mcp-header in a schema of more than 1000 objects" in judge.dropped[0].why

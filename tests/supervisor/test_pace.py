@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Pace
+from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Pace, let_go
 
 pytestmark = pytest.mark.anyio
 
@@ -112,3 +112,26 @@ async def test_one_turn_for_all_others_without_rests(monkeypatch):
             await pace.pause(rests=False)
         assert turns >= 5
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "value", [[[] for _ in range(50_000)], {str(n): {"a": [n]} for n in range(20_000)}, [[[[1], {}], 2]], []]
+)
+async def test_what_is_let_go_is_freed_while_others_have_their_turns(value):
+    """However it is made, nothing is left in it, and no step frees it all."""
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    size = len(value)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        await let_go(value)
+        tasks.cancel_scope.cancel()
+
+    assert not value
+    assert turns > (1 if size > 1000 else -1)

@@ -64,6 +64,11 @@ LISTENERS_SECONDS: Final = 20.0
 STATUS_SECONDS: Final = 1.0
 """How often at the most the one-line status for systemd is written anew."""
 
+COLLECTOR: Final = (5_000, 10, 100)
+"""The collector's thresholds. What it looks for are cycles, and JSON has none, but its full passes walk over all that servers
+offer: 50 ms each, and by Python's own thresholds ten of them while one large list is read.
+"""
+
 _log = structlog.get_logger("mcpvisor.daemon")
 
 OnReady = Callable[[Supervisor, Mapping[str, Sequence[str]]], None]
@@ -197,6 +202,7 @@ class Daemon:
         # What lives from here on lives as long as the daemon: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECTOR)
         if on_ready is not None:
             on_ready(supervisor, addresses)
         async with anyio.create_task_group() as background:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.sdk import header_fault
 
 JsonObject = dict[str, Any]
+
+_T = TypeVar("_T")
+Steps = Generator[None, None, _T]
+"""Work in steps, at the end of which there is a value."""
 
 MAX_NAME: Final = 512
 """Characters of a name or a URI; longer ones are refused, since nothing downstream could carry them."""
@@ -54,6 +58,11 @@ class Judge:
 
     def take(self, entry: Any) -> None:
         """Judge one more entry."""
+        for _ in self.judging(entry):
+            pass
+
+    def judging(self, entry: Any) -> Steps[None]:
+        """The same in steps, none of which is long."""
         kind, position = self._kind, self._taken
         self._taken += 1
         key = entry.get(_KEY[kind]) if isinstance(entry, dict) else None
@@ -63,7 +72,7 @@ class Judge:
             fault = f"{_KEY[kind]} stands in the list already; the first one is kept"
         good, repaired = entry, None
         if fault is None and kind == "tools":
-            good, fault, repaired = _tool(entry)
+            good, fault, repaired = yield from _tool(entry)
         if fault is None and isinstance(key, str) and kind in _NAMED and not _COMMON_NAME.fullmatch(key):
             repaired = "; ".join(filter(None, [repaired, UNCOMMON_NAME]))
         if fault or repaired:
@@ -88,18 +97,18 @@ def _key_fault(kind: CatalogKind, entry: Any, key: Any) -> str | None:
     return None
 
 
-def _tool(entry: JsonObject) -> tuple[JsonObject, str | None, str | None]:
+def _tool(entry: JsonObject) -> Steps[tuple[JsonObject, str | None, str | None]]:
     """The tool to show, the fault for which it is left out, and the repair that was made."""
     schema = entry.get("inputSchema")
     if not isinstance(schema, dict):
         return entry, "inputSchema is missing or no object", None
-    fault = _schema_fault(schema) or header_fault(schema)
+    fault = (yield from _schema_fault(schema)) or header_fault(schema)
     if fault is not None:
         return entry, f"inputSchema: {fault}", None
     if schema.get("type", "object") != "object":
         return entry, "inputSchema is not for an object", None
     output = entry.get("outputSchema")
-    if "outputSchema" in entry and (not isinstance(output, dict) or _schema_fault(output) is not None):
+    if "outputSchema" in entry and (not isinstance(output, dict) or (yield from _schema_fault(output)) is not None):
         repaired = {key: value for key, value in entry.items() if key != "outputSchema"}
         return repaired, None, "outputSchema is not valid; the tool is kept without it"
     if "type" not in schema:
@@ -111,17 +120,20 @@ _SINGLE: Final = ("additionalProperties", "items", "not", "if", "then", "else", 
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _MAPS: Final = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _MAX_SCHEMAS: Final = 10_000
+_SCHEMAS_IN_A_STEP: Final = 50
 
 
-def _schema_fault(root: Any) -> str | None:
+def _schema_fault(root: Any) -> Steps[str | None]:
     """What makes a JSON Schema unusable, as far as its shape tells: types, the members that hold schemas, remote references.
 
     It is read, never resolved: a reference to another address is a fault, and nothing is fetched.
     """
     todo: list[Any] = [root]
-    for _ in range(_MAX_SCHEMAS):
+    for number in range(_MAX_SCHEMAS):
         if not todo:
             return None
+        if number % _SCHEMAS_IN_A_STEP == 0:
+            yield
         schema = todo.pop()
         if isinstance(schema, bool):
             continue

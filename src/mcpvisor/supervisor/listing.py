@@ -11,7 +11,7 @@ import anyio
 from mcpvisor.supervisor.entries import Dropped, Judge
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import CatalogKind
-from mcpvisor.supervisor.pace import Pace
+from mcpvisor.supervisor.pace import Pace, let_go
 from mcpvisor.supervisor.transports.codec import Refusal, count_values, encode
 
 JsonObject = dict[str, Any]
@@ -72,22 +72,27 @@ class _Reading:
         self._count = self._size = self._values = 0
 
     async def take(self, page: JsonObject) -> None:
-        """Take the entries of one page up to the budgets; others have their turns in between, whatever entries cost."""
+        """Take the entries out of one page, up to the budgets; others have their turns in between, whatever entries cost."""
         entries = page.get(self._member)
+        if not isinstance(entries, list):
+            return
         pace = Pace()
-        for entry in entries if isinstance(entries, list) else []:
+        entries.reverse()
+        while entries:
+            entry = entries.pop()
             text = encode(entry)
             self._count += 1
             self._size += len(text)
             self._values += count_values(text)
             if self._size > MAX_BYTES or self._count > MAX_ENTRIES:
                 self.over = "size"
-                return
-            if self._values > MAX_LIST_VALUES:
+            elif self._values > MAX_LIST_VALUES:
                 self.over = "values"
+            if self.over is not None:
+                await let_go([entry, *entries])
                 return
-            self.judge.take(entry)
-            await pace.pause()
+            for _ in self.judge.judging(entry):
+                await pace.pause()
 
     def end(self, cut: str) -> Listed:
         """The list as far as it was read."""

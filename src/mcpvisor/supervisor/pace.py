@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.lowlevel import RunVar, checkpoint
@@ -16,6 +16,9 @@ REST_FACTOR: Final = 3.0
 
 LONGEST_REST: Final = 0.02
 """Seconds; a slice that could not be cut shorter is not to be paid for by a standstill."""
+
+_AT_ONCE: Final = 1000
+"""Members that are freed in one step."""
 
 _IDLE_TURN: Final = 0.0001
 """Seconds that a turn of the loop takes, at most, when nobody else has anything to do in it."""
@@ -44,6 +47,23 @@ class Pace:
         else:
             await checkpoint()
         self._since = time.perf_counter()
+
+
+async def let_go(value: Any) -> None:
+    """Free a JSON value of any size, which nobody else holds, in slices; it is empty afterwards."""
+    pace = Pace()
+    containers = [value]
+    while containers:
+        one = containers.pop()
+        while one:
+            if isinstance(one, list):
+                members = one[-_AT_ONCE:]
+                del one[-_AT_ONCE:]
+            else:
+                members = [one.popitem()[1] for _ in range(min(len(one), _AT_ONCE))]
+            containers += [member for member in members if isinstance(member, list | dict) and member]
+            del members
+            await pace.pause()
 
 
 async def _give_way(worked: float) -> None:

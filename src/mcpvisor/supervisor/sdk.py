@@ -16,6 +16,7 @@ from mcp.shared.inbound import (
     MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
     NAME_BEARING_METHODS,
+    X_MCP_HEADER_KEY,
     encode_header_value,
     find_invalid_x_mcp_header,
     mcp_param_headers,
@@ -37,10 +38,14 @@ from mcp_types.version import (
 from pydantic import ValidationError
 
 from mcpvisor import __version__
+from mcpvisor.supervisor.transports.codec import encode
 from mcpvisor.supervisor.transports.wire import Wire
 
 JsonObject = dict[str, Any]
 CLIENT_INFO: Final = mcp_types.Implementation(name="mcpvisor", version=__version__)
+MAX_WITH_HEADERS: Final = 1000
+"""Objects in a schema that is searched for header declarations."""
+
 _VERSION: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 _INFO: Final[JsonObject] = CLIENT_INFO.model_dump(by_alias=True, exclude_none=True)
 
@@ -215,4 +220,9 @@ def argument_headers(input_schema: Any, arguments: Any) -> dict[str, str]:
 
 def header_fault(input_schema: Any) -> str | None:
     """Why a tool must be rejected for its `x-mcp-header` declarations; None when there is nothing against it."""
+    text = encode(input_schema)
+    if X_MCP_HEADER_KEY.encode() not in text:
+        return None
+    if text.count(b"{") > MAX_WITH_HEADERS:  # they are looked for in one go
+        return f"{X_MCP_HEADER_KEY} in a schema of more than {MAX_WITH_HEADERS} objects"
     return find_invalid_x_mcp_header(input_schema)

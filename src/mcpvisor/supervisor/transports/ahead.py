@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mcpvisor.supervisor.pace import Pace
+from mcpvisor.supervisor.pace import Pace, let_go
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode, decode_messages
 from mcpvisor.supervisor.transports.pieces import PIECE, PieceParser
 
@@ -53,7 +53,11 @@ async def decoded(data: bytes, *, max_bytes: int) -> Any:
 
 async def _in_pieces(data: bytes) -> Any:
     parser, pace = PieceParser(), Pace()
-    for start in range(0, len(data), PIECE):
-        parser.feed(data[start : start + PIECE])
-        await pace.pause()
-    return parser.end()
+    try:
+        for start in range(0, len(data), PIECE):
+            parser.feed(data[start : start + PIECE])
+            await pace.pause()
+        return parser.end()
+    except Unreadable:
+        await let_go(parser.value)
+        raise

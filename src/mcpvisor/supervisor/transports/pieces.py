@@ -80,7 +80,8 @@ class PieceParser:
 
     def __init__(self) -> None:
         self._levels: list[_Level] = []
-        self._root: Any = None
+        self.value: Any = None
+        """What there is of the value so far."""
         self._place: _Place = "first"
         self._pending: list[bytes] = []
         """What has come since the last cut."""
@@ -117,7 +118,7 @@ class PieceParser:
         if not self._levels:
             return value
         self._merge(value)
-        return self._root
+        return self.value
 
     # Structure
 
@@ -156,7 +157,7 @@ class PieceParser:
         """Parse what stands before a cut; `marks` are its brackets."""
         closing, opening = _unmatched(marks)
         kept = len(self._levels) - len(closing)
-        if kept < 0 or not (kept or opening) or (self._root is not None and not kept):
+        if kept < 0 or not (kept or opening) or (self.value is not None and not kept):
             raise self._malformed("something stands behind its end")
         if any(_CLOSER[level.bracket] != mark for level, mark in zip(reversed(self._levels), closing, strict=False)):
             raise self._malformed("brackets do not match")
@@ -191,7 +192,7 @@ class PieceParser:
         if self._levels:
             self._merge(value)
         else:
-            self._root = value
+            self.value = value
         self._levels = [
             *self._levels[:kept],
             *(_Level(bracket, values) for bracket, values in zip(opening, opened, strict=True)),
