@@ -115,9 +115,10 @@ async def test_one_turn_for_all_others_without_rests(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "value", [[[] for _ in range(50_000)], {str(n): {"a": [n]} for n in range(20_000)}, [[[[1], {}], 2]], []]
+    ("value", "least"),
+    [([[] for _ in range(50_000)], 2), ({str(n): {"a": [n]} for n in range(20_000)}, 2), ([[[[1], {}], 2]], 0), ([], 0)],
 )
-async def test_what_is_let_go_is_freed_while_others_have_their_turns(value):
+async def test_what_is_let_go_is_freed_while_others_have_their_turns(value, least):
     """However it is made, nothing is left in it, and no step frees it all."""
     turns = 0
 
@@ -127,11 +128,10 @@ async def test_what_is_let_go_is_freed_while_others_have_their_turns(value):
             turns += 1
             await anyio.lowlevel.checkpoint()
 
-    size = len(value)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(others)
         await let_go(value)
         tasks.cancel_scope.cancel()
 
     assert not value
-    assert turns > (1 if size > 1000 else -1)
+    assert turns >= least
