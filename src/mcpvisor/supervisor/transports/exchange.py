@@ -6,7 +6,6 @@ Nothing here does I/O: a wire feeds received bytes in, and sends what it is told
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -19,6 +18,7 @@ from mcpvisor.supervisor.open_calls import OpenCall, Origin, may_ask, may_log, o
 from mcpvisor.supervisor.transports.ahead import AheadReader
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable
 from mcpvisor.supervisor.transports.intake import Intake
+from mcpvisor.supervisor.transports.left_calls import LeftCalls
 
 JsonObject = dict[str, Any]
 ProgressSink = Callable[[JsonObject], None]
@@ -39,9 +39,6 @@ SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 _ID_IN_TEXT: Final = re.compile(rb'"id"\s*:\s*"?(\d{1,15})"?')
 _SAYS_METHOD: Final = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]{0,200}"|[\w.-]{1,200})\s*,\s*)*"method"\s*:')
 """How a notification or a request of the server begins: it is the answer to nothing, whatever stands in its params."""
-
-GIVEN_UP: Final = 10.0
-"""Seconds for which a server may still be at a request that was withdrawn: until then what it asks may belong to that."""
 
 _EXCERPT: Final = 200
 _BEGIN: Final = 60
@@ -142,12 +139,7 @@ class Exchange:
         self._pending: dict[int, Pending] = {}
         self._strays = 0
         """Answers under ids that were never used."""
-        self._given_up: dict[int, tuple[OpenCall, float]] = {}
-        """Calls that nobody waits for any more and that the server may still be at, and until when that is thought of them."""
-        self.late = 0.0
-        """Seconds that what a server says of a call may be on its way by other streams once the answer is here."""
-        self._answered: deque[tuple[OpenCall, float]] = deque()
-        """Calls whose answers have come, and until when something of them may still be on its way."""
+        self.left = LeftCalls()
         self.on_withdrawn: Callable[[object], None] = lambda _: None
         """Takes the id of a request that the server withdraws, whatever it is."""
         self.intake = Intake(lambda detail: hooks.refused("rate", detail))
@@ -171,13 +163,13 @@ class Exchange:
 
     def close(self, pending: Pending) -> None:
         """Forget a request: what still comes for it is late and is dropped."""
-        if self._pending.pop(pending.id, None) is not None and pending.call is not None and self.late:
-            self._answered.append((pending.call, anyio.current_time() + self.late))
+        if self._pending.pop(pending.id, None) is not None and pending.call is not None:
+            self.left.answered(pending.call)
 
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for its answer, but the server may go on with it for a while, and ask something."""
         if pending.call is not None and not pending.done.is_set():
-            self._given_up[pending.id] = pending.call, anyio.current_time() + GIVEN_UP
+            self.left.gave_up(pending.id, pending.call)
 
     def origin(
         self, within: Pending | None, answered: Iterable[OpenCall] = (), counts: Callable[[str], bool] = may_ask
@@ -188,11 +180,8 @@ class Exchange:
         """
         if within is not None:
             return origin_within(within.call)
-        if self._given_up:
-            now = anyio.current_time()
-            self._given_up = {number: one for number, one in self._given_up.items() if one[1] > now}
         open_calls = [one.call for one in self._pending.values() if one.call is not None]
-        return origin_among(open_calls, [*(call for call, _ in self._given_up.values()), *answered], counts)
+        return origin_among(open_calls, [*self.left.still_at(), *answered], counts)
 
     def fail_all(self, failure: Callable[[Pending], RequestFailed]) -> None:
         """End every pending request, each with a failure of its own."""
@@ -301,16 +290,15 @@ class Exchange:
 
     def _logged(self, method: str, params: JsonObject, within: Pending | None) -> None:
         """Hand a log message to the call that it belongs to, as far as that is known."""
-        while self._answered and self._answered[0][1] <= anyio.current_time():
-            self._answered.popleft()
-        origin = self.origin(within, [call for call, _ in self._answered], may_log)
+        answered = self.left.just_answered()
+        origin = self.origin(within, answered, may_log)
         owner = within
         if owner is None and origin.call is not None:
             owner = next((one for one in self._pending.values() if one.call is origin.call), None)
         if owner is not None and owner.on_log is not None:
             owner.on_log(params)
             self._hooks.notified(method, params, to_caller=True)
-        elif origin.suspects or self._given_up or self._answered:
+        elif origin.suspects or answered or self.left.still_at():
             self._hooks.notified(method, params, private=True)
         else:
             self._hooks.notified(method, params)
@@ -362,7 +350,7 @@ class Exchange:
         number = int(peer_id) if isinstance(peer_id, str) and peer_id.isdecimal() and len(peer_id) < 16 else peer_id
         is_late = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= self._last_id
         if isinstance(number, int):
-            self._given_up.pop(number, None)  # the server is done with it
+            self.left.done_with(number)
         if not self.intake.admits() or is_late:
             return
         self._strays += 1

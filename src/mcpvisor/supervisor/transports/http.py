@@ -56,7 +56,7 @@ class HttpWire(PostingWire):
         self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int, memory: HttpMemory | None = None
     ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
-        self._exchange.late = LATE_SECONDS
+        self._exchange.left.late = LATE_SECONDS
         self._session = HttpSession(endpoint, memory or HttpMemory())
         self._is_modern = False
         self._settled = anyio.Event()
