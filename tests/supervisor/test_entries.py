@@ -55,7 +55,7 @@ def test_a_schema_without_a_type_is_one_for_an_object(schema: dict[str, Any]) ->
         ({"name": "t"}, "t", "inputSchema is missing or no object"),
         (tool(inputSchema=None), "t", "inputSchema is missing or no object"),
         (tool(inputSchema={"type": "string"}), "t", "inputSchema is not for an object"),
-        (tool(inputSchema={"type": 3}), "t", "inputSchema: type 3 is unknown"),
+        (tool(inputSchema={"type": 3}), "t", "inputSchema: type is neither a text nor a list of texts"),
         (tool(inputSchema={"properties": []}), "t", "inputSchema: properties is not an object"),
         (tool(inputSchema={"required": "q"}), "t", "inputSchema: required is no list of names"),
         (

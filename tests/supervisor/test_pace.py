@@ -8,15 +8,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Pace, let_go
+from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Account, Pace, let_go
 
 pytestmark = pytest.mark.anyio
 
 
 def work(seconds: float = SLICE) -> None:
     """Hold the loop."""
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
         pass
 
 
@@ -50,18 +50,16 @@ async def test_others_have_three_quarters_of_a_busy_loop():
     async def others():
         nonlocal idle
         while not done.is_set():
-            began = time.perf_counter()
             work(2 * SLICE)
-            idle += time.perf_counter() - began
+            idle += 2 * SLICE
             await anyio.lowlevel.checkpoint()
 
     async def long_work():
         nonlocal busy
         pace = Pace()
         for _ in range(40):
-            began = time.perf_counter()
             work()
-            busy += time.perf_counter() - began
+            busy += SLICE
             await pace.pause()
 
     async with anyio.create_task_group() as tasks:
@@ -135,3 +133,59 @@ async def test_what_is_let_go_is_freed_while_others_have_their_turns(value, leas
 
     assert not value
     assert turns >= least
+
+
+async def test_who_has_had_least_goes_first():
+    """One who works for the first time does not wait behind those who have worked all the time."""
+    ended: list[str] = []
+    greedy = Account()
+
+    async def others():
+        while True:
+            work(2 * SLICE)
+            await anyio.lowlevel.checkpoint()
+
+    async def long_work(name: str, account: Account, slices: int):
+        pace = Pace(account)
+        for _ in range(slices):
+            work()
+            await pace.pause()
+        ended.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        async with anyio.create_task_group() as works:
+            for _ in range(5):
+                works.start_soon(long_work, "greedy", greedy, 20)
+            while greedy.charge(0.0) < 10 * SLICE:
+                await anyio.lowlevel.checkpoint()
+            works.start_soon(long_work, "modest", Account(), 5)
+        tasks.cancel_scope.cancel()
+
+    assert "modest" == ended[0]
+
+
+async def test_whoever_gives_up_waiting_holds_up_nobody():
+    """Neither one that waits nor one that has just been called."""
+    async with anyio.create_task_group() as tasks:
+
+        async def long_work():
+            pace = Pace()
+            for _ in range(3):
+                work()
+                await pace.pause()
+
+        for _ in range(20):
+            scope = anyio.CancelScope()
+
+            async def cancelled(scope: anyio.CancelScope = scope):
+                with scope:
+                    await long_work()
+
+            tasks.start_soon(cancelled)
+            tasks.start_soon(long_work)
+            await anyio.lowlevel.checkpoint()
+            scope.cancel()
+
+    with anyio.fail_after(5):
+        await long_work()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from mcpvisor.supervisor.cleaning import clip
 from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.sdk import header_fault
 
@@ -63,6 +64,7 @@ class Judge:
 
     def judging(self, entry: Any) -> Steps[None]:
         """The same in steps, none of which is long."""
+        yield
         kind, position = self._kind, self._taken
         self._taken += 1
         key = entry.get(_KEY[kind]) if isinstance(entry, dict) else None
@@ -149,8 +151,11 @@ def _schema_fault(root: Any) -> Steps[str | None]:
 def _own_fault(schema: JsonObject) -> str | None:
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind] if "type" in schema else []
-    if any(not isinstance(one, str) or one not in _KNOWN_TYPES for one in kinds):
-        return f"type {kind!r:.60} is unknown"
+    for one in kinds:
+        if not isinstance(one, str):
+            return "type is neither a text nor a list of texts"
+        if one not in _KNOWN_TYPES:
+            return f"type {clip(one, 60)!r} is unknown"
     reference = schema.get("$ref")
     if isinstance(reference, str) and not reference.startswith("#"):
         return "$ref leads to another document, which is never fetched"

@@ -14,39 +14,115 @@ SLICE: Final = 0.0005
 REST_FACTOR: Final = 3.0
 """While others are at work, long work rests several times as long as it has worked: a quarter of the loop is its share."""
 
-LONGEST_REST: Final = 0.02
+LONGEST_REST: Final = 0.01
 """Seconds; a slice that could not be cut shorter is not to be paid for by a standstill."""
+
+_FORGOTTEN: Final = 2.0
+"""Seconds in which half of what an account has spent is forgotten."""
 
 _AT_ONCE: Final = 1000
 """Members that are freed in one step."""
 
 _IDLE_TURN: Final = 0.0001
-"""Seconds that a turn of the loop takes, at most, when nobody else has anything to do in it."""
+"""Seconds of work in a turn of the loop, at most, in which nobody else has anything to do."""
+
+
+class Account:
+    """What somebody, such as a server, has had of the loop lately: who had least is served first."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._at = 0.0
+
+    def charge(self, worked: float) -> float:
+        """Add seconds of work; returns what was spent lately."""
+        now = time.monotonic()
+        self._spent = self._spent * 0.5 ** ((now - self._at) / _FORGOTTEN) + worked
+        self._at = now
+        return self._spent
 
 
 class Pace:
-    """One piece of long work, which asks after each of its steps whether it is time for a pause."""
+    """One piece of long work, which asks after each of its steps whether it is time for a pause.
 
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
+    Work is counted in the processor's time of the loop's thread. `account` is that of whoever causes it; without one it
+    begins as one who has had nothing yet.
+    """
+
+    def __init__(self, account: Account | None = None) -> None:
+        self._account = account or Account()
+        self._worked = 0.0
+        self._since = time.thread_time()
+
+    @property
+    def worked(self) -> float:
+        """Seconds of work since it was made, or since `begin`."""
+        return self._worked + time.thread_time() - self._since
 
     def begin(self) -> None:
-        """Work begins anew, after something that was no work."""
-        self._since = time.perf_counter()
+        """Work begins anew."""
+        self._worked = 0.0
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Work goes on, after something that was no work of its own."""
+        self._since = time.thread_time()
 
     async def pause(self, *, rests: bool = True) -> None:
         """Let others have their turns once a slice is over.
 
         With `rests` they have the loop for as long as is their share; without, for one turn.
         """
-        worked = time.perf_counter() - self._since
+        worked = time.thread_time() - self._since
         if worked < SLICE:
             return
         if rests:
-            await _give_way(worked)
+            await _line().rest(self._account.charge(worked), worked)
         else:
             await checkpoint()
-        self._since = time.perf_counter()
+        self._worked += worked
+        self._since = time.thread_time()
+
+
+class _Line:
+    """Those who have to rest do it one after another, so that all long work together has one share of the loop."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: dict[anyio.Event, float] = {}
+
+    async def rest(self, spent: float, worked: float) -> None:
+        """Rest for a slice that has just been worked, as soon as nobody rests who has spent less lately."""
+        if self._is_taken:
+            await self._wait(spent)
+        self._is_taken = True
+        try:
+            began = time.thread_time()
+            await checkpoint()
+            if time.thread_time() - began > _IDLE_TURN:
+                await anyio.sleep(min(worked * REST_FACTOR, LONGEST_REST))
+        finally:
+            self._release()
+
+    async def _wait(self, spent: float) -> None:
+        """Return when the place is handed over."""
+        turn = anyio.Event()
+        self._waiting[turn] = spent
+        try:
+            await turn.wait()
+        except BaseException:
+            if self._waiting.pop(turn, None) is None:  # it was handed over already
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        """Hand the place over; else whoever leaves it would be the first to take it again."""
+        if self._waiting:
+            turn = min(self._waiting, key=self._waiting.__getitem__)
+            del self._waiting[turn]
+            turn.set()
+        else:
+            self._is_taken = False
 
 
 async def let_go(value: Any) -> None:
@@ -66,22 +142,13 @@ async def let_go(value: Any) -> None:
             await pace.pause()
 
 
-async def _give_way(worked: float) -> None:
-    # One after another: all long work together has one share.
-    async with _line():
-        began = time.perf_counter()
-        await checkpoint()
-        if time.perf_counter() - began > _IDLE_TURN:
-            await anyio.sleep(min(worked * REST_FACTOR, LONGEST_REST))
+_lines: Final = RunVar[_Line]("mcpvisor_long_work")
 
 
-_lines: Final = RunVar[anyio.Lock]("mcpvisor_long_work")
-
-
-def _line() -> anyio.Lock:
+def _line() -> _Line:
     try:
         return _lines.get()
     except LookupError:
-        line = anyio.Lock(fast_acquire=True)
+        line = _Line()
         _lines.set(line)
         return line

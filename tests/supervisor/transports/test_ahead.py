@@ -8,6 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from mcpvisor.supervisor.pace import Account
 from mcpvisor.supervisor.transports import ahead
 from mcpvisor.supervisor.transports.ahead import LARGE, AheadReader, decoded
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable
@@ -41,7 +42,7 @@ async def test_others_have_their_turns_while_a_large_text_is_read(at_once):
             await anyio.lowlevel.checkpoint()
             turns += 1
 
-    reader = AheadReader(2 * len(TEXT))
+    reader = AheadReader(2 * len(TEXT), Account())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(others)
         await reader.ahead(TEXT)
@@ -55,7 +56,7 @@ async def test_others_have_their_turns_while_a_large_text_is_read(at_once):
 @pytest.mark.anyio
 async def test_a_small_text_is_read_where_it_is_taken(at_once):
     """No pieces of what is hardly more than one."""
-    reader = AheadReader(LARGE)
+    reader = AheadReader(LARGE, Account())
     await reader.ahead(b"{}")
 
     assert ([{}], False) == reader.messages(b"{}")
@@ -68,7 +69,7 @@ async def test_a_small_text_is_read_where_it_is_taken(at_once):
 )
 async def test_a_large_text_is_refused_as_ever(text):
     """The refusal has the reason that reading in one go would have given it."""
-    reader, other = AheadReader(2 * LARGE), AheadReader(2 * LARGE)
+    reader, other = AheadReader(2 * LARGE, Account()), AheadReader(2 * LARGE, Account())
     await reader.ahead(text)
     with pytest.raises(Unreadable) as beside:
         reader.messages(text)
@@ -81,7 +82,7 @@ async def test_a_large_text_is_refused_as_ever(text):
 @pytest.mark.anyio
 async def test_a_text_over_the_limit_is_not_read_at_all(at_once):
     """It is refused for its size."""
-    reader = AheadReader(len(TEXT) - 1)
+    reader = AheadReader(len(TEXT) - 1, Account())
     await reader.ahead(TEXT)
     with pytest.raises(Unreadable) as refused:
         reader.messages(TEXT)
@@ -95,7 +96,7 @@ async def test_a_large_array_is_a_batch(at_once):
     """Of which no more than `MAX_BATCH` are taken."""
     batch = json.dumps([{"n": number, "text": "x" * 100} for number in range(MAX_BATCH + 5)]).encode()
     assert len(batch) > LARGE
-    reader = AheadReader(len(batch))
+    reader = AheadReader(len(batch), Account())
     await reader.ahead(batch)
     messages, is_cut = reader.messages(batch)
 
@@ -106,7 +107,7 @@ async def test_a_large_array_is_a_batch(at_once):
 @pytest.mark.anyio
 async def test_what_was_read_ahead_and_not_taken_is_forgotten():
     """Another text is read for itself."""
-    reader = AheadReader(2 * len(TEXT))
+    reader = AheadReader(2 * len(TEXT), Account())
     await reader.ahead(TEXT)
 
     assert ([{}], False) == reader.messages(b"{}")

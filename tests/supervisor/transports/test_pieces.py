@@ -107,7 +107,8 @@ def test_a_name_that_stands_twice_has_its_last_value(fragments, size):
         '{"a":{"b":["x",{"c":"' + "y" * 4 * LONG + '"}]},"d":2}',
         '{"a":1,"b":"' + "y" * 4 * LONG + '","b":3}',
         "[" + " " * 10 * LONG + "1" + " " * 10 * LONG + "," + "\n" * 10 * LONG + "2]" + "\t" * 10 * LONG,
-        '["' + "x" * 2 * LONG + '"' + "]" * 1 + " " * LONG,
+        '["' + "x" * 2 * LONG + '"]' + " " * LONG,
+        "{} " + "\r\n " * 4 * LONG,
     ],
 )
 def test_long_texts_and_long_blanks(text):
@@ -133,6 +134,8 @@ def test_long_texts_and_long_blanks(text):
         ("[" + "9" * 4 * LONG + "]", "syntax"),
         ("[1] " + "x" * 4 * LONG, "syntax"),
         ("[1],[2]", "syntax"),
+        ('["' + "x" * 4 * LONG + '".5]', "syntax"),
+        ('{"a":"' + "x" * 4 * LONG + '"e5}', "syntax"),
         ("[1,2}", "syntax"),
         ('{"a":1]', "syntax"),
         ("[1,]", "syntax"),
@@ -162,7 +165,7 @@ def test_no_step_parses_much_more_than_a_piece(monkeypatch):
         b'{"a":"' + b"x" * 1_000_000 + b'"}',
         b'{"a":"' + b"\\u00e9" * 200_000 + b'"}',
         b"[" + b"[]," * 100_000 + b"0]",
-        b"[" + b'{"name":"' + b"x" * 60_000 + b'"},' * 1 + b"[[[[[[[[0]]]]]]]]," * 50_000 + b"0]",
+        b"[" + b'{"name":"' + b"x" * 60_000 + b'"},' + b"[[[[[[[[0]]]]]]]]," * 50_000 + b"0]",
         b"[" + b'"x",' * 200_000 + b"0]",
     ]
     for text in texts:

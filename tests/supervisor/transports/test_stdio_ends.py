@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -258,3 +259,32 @@ async def test_missing_program_is_told_with_the_path(told):
     assert "no_such_program" == caught.value.end.cause
     assert "PATH=/nowhere" in caught.value.end.detail
     assert [] == told.started
+
+
+@pytest.mark.parametrize("end", ["\\n", ""])
+async def test_the_last_answer_is_read_however_long_that_takes(opened, end):
+    """A server that answers at length and exits has answered, with a line end or without."""
+    script = (
+        "import sys, json; m = json.loads(sys.stdin.readline());"
+        "rows = [{'number': n, 'name': 'x' * 20, 'values': [n, 1.5, None]} for n in range(60_000)];"
+        f"sys.stdout.write(json.dumps({{'jsonrpc': '2.0', 'id': m['id'], 'result': {{'rows': rows}}}}) + '{end}')"
+    )
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            until = time.thread_time() + 0.001  # a loop that is busy, where reading takes four times as long
+            while time.thread_time() < until:
+                pass
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    with anyio.fail_after(30):
+        async with opened("stdio_inline.py", script) as wire, anyio.create_task_group() as tasks:
+            tasks.start_soon(others)
+            result = await wire.request("rows", {})
+            tasks.cancel_scope.cancel()
+
+    assert 60_000 == len(result["rows"])
+    assert turns > 100

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -165,3 +166,25 @@ async def test_unreadable_notification_fails_no_call(opened, told, line):
             assert {} == await wire.request("first", {})
 
     assert ["syntax"] == [reason for reason, _ in told.refusals]
+
+
+async def test_lines_of_nothing_hold_up_nobody(opened):
+    """Millions of line ends are read in steps, though there is no message in them."""
+    script = WRITE + "out.write(b'\\n' * 3_000_000); out.write(head + b'{}}\\n');" + SERVE
+    longest = 0.0
+
+    async def others() -> None:
+        nonlocal longest
+        while True:
+            began = time.thread_time()  # of this thread alone, whatever else the machine does
+            await anyio.lowlevel.checkpoint()
+            longest = max(longest, time.thread_time() - began)
+
+    with anyio.fail_after(60):
+        async with opened("stdio_inline.py", script) as wire, anyio.create_task_group() as tasks:
+            tasks.start_soon(others)
+            result = await wire.request("first", {})
+            tasks.cancel_scope.cancel()
+
+    assert {} == result
+    assert longest < 0.008

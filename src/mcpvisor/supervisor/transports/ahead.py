@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mcpvisor.supervisor.pace import Pace, let_go
+from mcpvisor.supervisor.pace import Account, Pace, let_go
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode, decode_messages
 from mcpvisor.supervisor.transports.pieces import PIECE, PieceParser
 
-LARGE: Final = 4 * PIECE
-"""Bytes from which on a message is read in pieces: up to there it is about as long a step as a piece is."""
+LARGE: Final = PIECE
+"""Bytes from which on a message is read in pieces."""
 
 _Read = tuple[list[Any], bool]
 
@@ -17,15 +17,16 @@ _Read = tuple[list[Any], bool]
 class AheadReader:
     """Reads the messages of one wire. Large ones are read ahead, in pieces, by whoever takes them off the wire next."""
 
-    def __init__(self, max_message: int) -> None:
+    def __init__(self, max_message: int, account: Account) -> None:
         self._max_message = max_message
+        self._account = account
         self._ahead: tuple[bytes, _Read | Unreadable] | None = None
 
     async def ahead(self, data: bytes) -> None:
         """Read a text that is large; `messages` has to be asked for it before anything else is awaited."""
         if LARGE <= len(data) <= self._max_message:
             try:
-                found: _Read | Unreadable = await _read(data)
+                found: _Read | Unreadable = await _read(data, self._account)
             except Unreadable as error:
                 found = error
             self._ahead = data, found
@@ -40,19 +41,19 @@ class AheadReader:
         return ahead[1]
 
 
-async def _read(data: bytes) -> _Read:
+async def _read(data: bytes, account: Account) -> _Read:
     """The messages of a text, and whether it has more than these; of an array nobody looks at more than `MAX_BATCH`."""
-    value = await _in_pieces(data)
+    value = await _in_pieces(data, account)
     return (value[:MAX_BATCH], len(value) > MAX_BATCH) if isinstance(value, list) else ([value], False)
 
 
-async def decoded(data: bytes, *, max_bytes: int) -> Any:
+async def decoded(data: bytes, *, max_bytes: int, account: Account | None = None) -> Any:
     """See `codec.decode`: others have their turns while a large text is read. Raises `Unreadable`."""
-    return await _in_pieces(data) if LARGE <= len(data) <= max_bytes else decode(data, max_bytes=max_bytes)
+    return await _in_pieces(data, account) if LARGE <= len(data) <= max_bytes else decode(data, max_bytes=max_bytes)
 
 
-async def _in_pieces(data: bytes) -> Any:
-    parser, pace = PieceParser(), Pace()
+async def _in_pieces(data: bytes, account: Account | None) -> Any:
+    parser, pace = PieceParser(), Pace(account)
     try:
         for start in range(0, len(data), PIECE):
             parser.feed(data[start : start + PIECE])

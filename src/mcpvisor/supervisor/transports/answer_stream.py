@@ -11,10 +11,11 @@ import anyio
 
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Response
-from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
+from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent, in_steps
 from mcpvisor.supervisor.transports.exchange import Pending
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import PushAnswer, judge_push, status_line
@@ -69,7 +70,13 @@ class AnswerHost(Protocol):
         """Send the GET that takes a stream up again."""
         ...
 
-    def answer_events(self, events: list[StreamEvent], pending: Pending, session: str | None, status: int) -> Awaitable[None]:
+    def pace(self) -> Pace:
+        """For what is read of its server."""
+        ...
+
+    def answer_events(
+        self, events: list[StreamEvent], pace: Pace, pending: Pending, session: str | None, status: int
+    ) -> Awaitable[None]:
         """Events came in one piece, within the answer to `pending`. Raises RequestFailed."""
         ...
 
@@ -95,6 +102,7 @@ class AnswerStream:
     async def read(self, response: Response) -> None:
         """Read until the answer is in, or as far as the stream goes. Raises RequestFailed and ResponseRefused."""
         stream, opened_at, delivered = EventStream(limit=self._limit), anyio.current_time(), False
+        pace = self._host.pace()
         detail, in_order = "the server ended the stream", True
         while not self._pending.done.is_set():
             try:
@@ -106,13 +114,15 @@ class AnswerStream:
                 lived = anyio.current_time() - opened_at
                 self._cut = replace(self._cut, detail=detail, in_order=in_order, lived=lived, delivered=delivered)
                 return
-            try:
-                events = stream.feed(chunk)
-            except Unreadable as error:
-                raise ResponseRefused(error.reason, str(error)) from error
-            delivered = delivered or bool(events)
-            self._learn(stream)
-            await self._host.answer_events(events, self._pending, self._session, response.head.status)
+            pace.begin()
+            for part in in_steps(chunk):
+                try:
+                    events = stream.feed(part)
+                except Unreadable as error:
+                    raise ResponseRefused(error.reason, str(error)) from error
+                delivered = delivered or bool(events)
+                self._learn(stream)
+                await self._host.answer_events(events, pace, self._pending, self._session, response.head.status)
         self._host.keep(response)
 
     def _learn(self, stream: EventStream) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Final
@@ -15,6 +16,15 @@ _FIELDS: Final = 64 * 1024
 """Room for field names, ids and keep-alive comments beside the data of one event."""
 
 _BOM: Final = b"\xef\xbb\xbf"
+
+
+_STEP: Final = 4096
+"""Bytes that are looked at in one step: they may be nothing but ends of lines."""
+
+
+def in_steps(data: bytes) -> Iterator[bytes]:
+    """The same bytes, in parts none of which takes long to be looked through for ends of lines."""
+    return (data[start : start + _STEP] for start in range(0, len(data), _STEP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ class EventStream:
         self._first_line = True
         self._since_event = 0
         self._name = ""
-        self._data: list[bytes] = []
+        self._data: BytesIO | None = None
         self._id: str | None = None
         self.last_id = ""
         """The id to resume from: that of the last event that was complete."""
@@ -80,7 +90,11 @@ class EventStream:
         field = line[:colon]
         value = line[colon + (2 if line[colon + 1 : colon + 2] == b" " else 1) :]  # a long one is copied once only
         if field == b"data":
-            self._data.append(value)
+            if self._data is None:
+                self._data = BytesIO()
+            else:
+                self._data.write(b"\n")
+            self._data.write(value)
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
         elif field == b"id":
@@ -94,10 +108,10 @@ class EventStream:
         if self._id is not None:
             self.last_id = self._id
         name, self._name = self._name or "message", ""
-        if not self._data:
+        if self._data is None:
             return None
-        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-        self._data = []
+        data = self._data.getvalue()
+        self._data = None
         if len(data) > self._limit:
             raise Unreadable("size", f"an event of {len(data)} bytes is over the limit of {self._limit}")
         self._since_event = 0

@@ -15,6 +15,7 @@ import anyio
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.open_calls import OpenCall, Origin, may_ask, may_log, origin_among, origin_within
+from mcpvisor.supervisor.pace import Account
 from mcpvisor.supervisor.transports.ahead import AheadReader
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable
 from mcpvisor.supervisor.transports.intake import Intake
@@ -134,7 +135,11 @@ class Exchange:
 
     def __init__(self, hooks: WireHooks, *, max_message: int) -> None:
         self._hooks = hooks
-        self.reader = AheadReader(max_message)
+        self.account = Account()
+        """What reading this wire has taken of the loop's time."""
+        self.reader = AheadReader(max_message, self.account)
+        self.answers = 0
+        """How many requests of ours have been answered."""
         self._last_id = 0
         self._pending: dict[int, Pending] = {}
         self._strays = 0
@@ -332,6 +337,7 @@ class Exchange:
         if pending is None:
             self._stray(message.get("id"), error)
             return
+        self.answers += 1
         if error is not None:
             self._settle_failed(pending, peer_error(error))
             return

@@ -9,6 +9,7 @@ import anyio
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.open_calls import OpenCall
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.answer_stream import AnswerStream
 from mcpvisor.supervisor.transports.endpoint import Endpoint, Response
@@ -177,7 +178,9 @@ class HttpWire(PostingWire):
 
     # What the stream of an answer needs
 
-    async def answer_events(self, events: list[StreamEvent], pending: Pending, session: str | None, status: int) -> None:
+    async def answer_events(
+        self, events: list[StreamEvent], pace: Pace, pending: Pending, session: str | None, status: int
+    ) -> None:
         """Sort what came within the answer to `pending`. Raises RequestFailed where it says that the session is gone."""
 
         def take(event: StreamEvent) -> None:
@@ -187,7 +190,7 @@ class HttpWire(PostingWire):
             if event.data and event.name == "message":
                 self._take_answer(event.data, pending)
 
-        await self._take_events(events, take)
+        await self._take_events(events, pace, take)
 
     def keep(self, response: Response) -> None:
         """A stream has brought its answer: it is read to its end, so that its connection can be used again."""
@@ -266,9 +269,9 @@ class HttpWire(PostingWire):
         """Send the GET of the push stream, or (by an event id) of one that was cut."""
         return await self._endpoint.open("GET", b"", headers, repeatable=True)
 
-    async def push_events(self, events: list[StreamEvent]) -> None:
+    async def push_events(self, events: list[StreamEvent], pace: Pace) -> None:
         """Sort what came on the push stream; keep-alives are skipped."""
-        await self._take_events(events, self._take_pushed)
+        await self._take_events(events, pace, self._take_pushed)
 
     def _take_pushed(self, event: StreamEvent) -> None:
         if event.data and event.name == "message":

@@ -122,6 +122,7 @@ class HttpConnection:
         except _BROKEN as error:
             raise ConnectionBroken("the connection broke within the response", answered=True) from error
         else:
+            self._pace.go_on()
             self._reader.feed(data)
 
     async def body(self, limit: int) -> bytes:

@@ -40,8 +40,6 @@ class Intake:
         self._dropped = 0
         self.overruns = 0
         """How many messages have come above the rate, dropped or not."""
-        self.taken = 0
-        """How many have been handled within it."""
 
     def is_dry(self) -> bool:
         """Whether the next unasked message is above the rate. Once dry, it stays so until it has filled to `_RECOVERED`."""
@@ -60,7 +58,6 @@ class Intake:
             if self._dropped:  # the flood may be over, so that no drop would come any more to report the last ones
                 self._refill()
             self._tokens -= 1
-            self.taken += 1
             return True
         if method in ALWAYS_PASSED:
             self.overruns += 1

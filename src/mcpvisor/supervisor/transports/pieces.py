@@ -146,8 +146,10 @@ class PieceParser:
 
     def _wait(self, data: bytes, bare: bytes) -> None:
         """Keep what has no place to cut at; `bare` is the same without its texts."""
-        if len(bare) == len(data) and not data.strip(_BLANKS):  # blanks, which may go on for ever, and mean as much as one
-            data = b"" if self._pending and self._pending[-1][-1:].isspace() else data[:1]
+        if not self._is_within_text and (end := data.rstrip(_BLANKS)) != data:
+            # Blanks may go on for ever, and mean no more than one does.
+            follows = not end and bool(self._pending) and self._pending[-1].endswith(b" ")
+            data = end if follows else end + b" "
         if data:
             self._pending.append(data)
             self._brackets += bare.translate(None, _NO_BRACKET)
@@ -176,7 +178,7 @@ class PieceParser:
         opened = b"".join(b"[" if level.is_list else begin for level in outer)
         if self._place == "first":
             return opened + bytes([inner.bracket])
-        return opened + (b"[0" if inner.is_list else begin + b"0") + (b"," if self._place == "next" else b"")
+        return opened + (b"[0 " if inner.is_list else begin + b"0 ") + (b"," if self._place == "next" else b"")
 
     def _open(self, value: Any, kept: int, opening: list[int]) -> None:
         """Put the values of a parsed piece where they belong, and open what it has opened."""

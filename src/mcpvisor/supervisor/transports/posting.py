@@ -13,6 +13,7 @@ import anyio
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.pace import Pace
+from mcpvisor.supervisor.transports.ahead import LARGE
 from mcpvisor.supervisor.transports.codec import encode
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response, Unsendable
@@ -94,20 +95,27 @@ class PostingWire(Wire):
     async def _post(self, body: bytes, headers: Mapping[str, str], method: str | None) -> Response:
         return await self._endpoint.open("POST", body, headers, repeatable=is_repeatable(method))
 
-    async def _take_events(self, events: list[StreamEvent], take: Callable[[StreamEvent], None]) -> None:
+    def pace(self) -> Pace:
+        """For whoever reads a stream of this server."""
+        return Pace(self._exchange.account)
+
+    async def _take_events(self, events: list[StreamEvent], pace: Pace, take: Callable[[StreamEvent], None]) -> None:
         """Hand on what came in one piece; in a flood what is surely dropped is only counted, and the reader rests."""
         intake = self._exchange.intake
-        began, overruns, taken = time.perf_counter(), intake.overruns, intake.taken
-        pace = Pace()
+        overruns, answers = intake.overruns, self._exchange.answers
         for event in events:
             if event.data and intake.drops_unread(event.data):
                 intake.dropped(1)
             else:
-                await self._exchange.reader.ahead(event.data)
+                if len(event.data) >= LARGE:
+                    await self._exchange.reader.ahead(event.data)
+                    pace.go_on()
                 take(event)
-            await pace.pause(rests=intake.taken > taken)
+            await pace.pause(rests=self._exchange.answers == answers)
+        await pace.pause(rests=self._exchange.answers == answers)
         if intake.overruns > overruns:
-            await anyio.sleep(min(_LONGEST_REST, (time.perf_counter() - began) * _REST_FACTOR))
+            await anyio.sleep(min(_LONGEST_REST, pace.worked * _REST_FACTOR))
+            pace.begin()
 
     def _settle(self, verdict: Verdict) -> None:
         """End a request by what its response means; raises RequestFailed where that is no answer."""

@@ -10,10 +10,11 @@ from typing import Final, Literal, Protocol
 import anyio
 
 from mcpvisor.supervisor.auth.credential import CredentialsMissing
+from mcpvisor.supervisor.pace import Pace
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import RedirectRefused, Response, Unsendable
-from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
+from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent, in_steps
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import PushAnswer, judge_push, parse_retry_after, status_line
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
@@ -60,7 +61,11 @@ class PushHost(Protocol):
         """Send the GET."""
         ...
 
-    def push_events(self, events: list[StreamEvent]) -> Awaitable[None]:
+    def pace(self) -> Pace:
+        """For what is read of its server."""
+        ...
+
+    def push_events(self, events: list[StreamEvent], pace: Pace) -> Awaitable[None]:
         """Events came in one piece."""
         ...
 
@@ -135,11 +140,14 @@ class PushStream:
         self._has_been_open = True
         self._move("open", "")
         stream, opened_at, delivered = EventStream(limit=self._limit), anyio.current_time(), False
+        pace = self._host.pace()
         try:
             while chunk := await response.chunk():
-                events = stream.feed(chunk)
-                delivered = delivered or bool(events)
-                await self._host.push_events(events)
+                pace.begin()
+                for part in in_steps(chunk):
+                    events = stream.feed(part)
+                    delivered = delivered or bool(events)
+                    await self._host.push_events(events, pace)
             detail = "the server ended the stream"
         except ConnectionBroken as broken:
             detail = str(broken)

@@ -12,7 +12,7 @@ from mcpvisor.supervisor.transports.address import Address
 from mcpvisor.supervisor.transports.codec import Unreadable
 from mcpvisor.supervisor.transports.dial import DialFailed
 from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, Response, Unsendable, redirected
-from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent
+from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent, in_steps
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
 from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, is_json, is_repeatable, judge
@@ -128,8 +128,11 @@ class SseWire(PostingWire):
 
     async def _read(self, response: Response) -> None:
         stream = EventStream(limit=self._max_message)
+        pace = self.pace()
         while chunk := await response.chunk():
-            await self._take_events(stream.feed(chunk), self._take)
+            pace.begin()
+            for part in in_steps(chunk):
+                await self._take_events(stream.feed(part), pace, self._take)
 
     def _take(self, event: StreamEvent) -> None:
         if event.name == "endpoint" and self._target is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -21,14 +20,19 @@ from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.spec import StdioLaunch, StopGraces
+from mcpvisor.supervisor.transports.ahead import LARGE
 from mcpvisor.supervisor.transports.codec import Unreadable, encode
+from mcpvisor.supervisor.transports.eventstream import in_steps
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.lines import LineSplitter, Overlong
 from mcpvisor.supervisor.transports.outgoing import InputClosed, Outgoing, QueueFull
 from mcpvisor.supervisor.transports.wire import OpenFailed, Wire, WireEnd
 
 DRAIN_SECONDS: Final = 0.2
-"""How long after the exit what the server has written may still come in, where another process holds its stdout."""
+"""How long after the exit to wait for more of what the server has written, where another process holds its stdout."""
+
+LAST_WORDS_SECONDS: Final = 5.0
+"""How long all of that may take to come."""
 
 EXIT_SECONDS: Final = 0.1
 """How long after the end of a pipe its process may take to exit, so that the exit is what is told."""
@@ -58,6 +62,10 @@ class StdioWire(Wire):
         self._lines = LineSplitter(max_message)
         self._max_message = max_message
         self._is_spoken_to = False
+        self._steps = 0
+        """Reads, and lines that were taken."""
+        self._reading: anyio.Event | None = None
+        """Set at the end of the large message that is being read, which may take a while."""
         self._drained = anyio.Event()
         self._sign = anyio.Event()
         """Set by the first sign of an end: the exit, the end of stdout, or a closed stdin."""
@@ -139,11 +147,20 @@ class StdioWire(Wire):
             with anyio.move_on_after(EXIT_SECONDS):
                 await self._process.wait()
             if self._process.exit is not None:
-                with anyio.move_on_after(DRAIN_SECONDS):
-                    await self._drained.wait()
+                await self._drain()
             tasks.cancel_scope.cancel()
         self.drain_last_words()
         self.finish(self._reason())
+
+    async def _drain(self) -> None:
+        """Read what the server had written before its exit, as long as there is more; what has come is read to its end."""
+        deadline, steps = anyio.current_time() + LAST_WORDS_SECONDS, -1
+        while not self._drained.is_set() and self._steps > steps and anyio.current_time() < deadline:
+            steps = self._steps
+            with anyio.move_on_after(DRAIN_SECONDS):
+                await self._drained.wait()
+            if self._reading is not None:
+                await self._reading.wait()
 
     def _reason(self) -> WireEnd:
         known = self._process.exit
@@ -162,27 +179,24 @@ class StdioWire(Wire):
         self._sign.set()
 
     async def _read(self) -> None:
-        intake, pace = self._exchange.intake, Pace()
+        intake, pace = self._exchange.intake, Pace(self._exchange.account)
         while True:
             await anyio.wait_readable(self._process.stdout_fd)
-            began, overruns, taken = time.perf_counter(), intake.overruns, intake.taken
+            pace.begin()
+            overruns, answers = intake.overruns, self._exchange.answers
             data = self._read_some()
             if data == b"":
                 break
-            pace.begin()
-            for line in self._lines.feed(self._thinned(data or b"")):
-                if not isinstance(line, Overlong) and intake.drops_unread(line):
-                    intake.dropped(1)
-                else:
-                    if not isinstance(line, Overlong):
-                        await self._exchange.reader.ahead(line)
-                    self._take(line)
-                await pace.pause(rests=intake.taken > taken)
+            self._steps += 1
+            for part in in_steps(self._thinned(data or b"")):
+                for line in self._lines.feed(part):
+                    await self._take(line, pace)
+                    await pace.pause(rests=self._exchange.answers == answers)
+                await pace.pause(rests=self._exchange.answers == answers)
             if intake.overruns > overruns or self._lines.is_skipping:
-                rest = (time.perf_counter() - began) * _REST_FACTOR
-                await anyio.sleep(min(max(rest, _REST[0]), _REST[1]))
+                await anyio.sleep(min(max(pace.worked * _REST_FACTOR, _REST[0]), _REST[1]))
         for line in self._lines.end():
-            self._take(line)
+            await self._take(line, pace)
         self._drained.set()
         self._sign.set()
 
@@ -204,16 +218,28 @@ class StdioWire(Wire):
         except BlockingIOError:
             return None
 
-    def _take(self, line: bytes | Overlong) -> None:
+    async def _read_ahead(self, line: bytes) -> None:
+        self._reading = anyio.Event()
+        await self._exchange.reader.ahead(line)
+        self._reading.set()
+        self._reading = None
+
+    async def _take(self, line: bytes | Overlong, pace: Pace) -> None:
+        self._steps += 1
         if isinstance(line, Overlong):
             refusal = Unreadable("size", f"a line of {line.size} bytes is over the limit of {self._max_message}")
             self._exchange.unreadable(line.ends, refusal)
+        elif self._exchange.intake.drops_unread(line):
+            self._exchange.intake.dropped(1)
         elif not self._is_spoken_to and line[:1] != b"{" and _FOREIGN_FRAME.fullmatch(line):
             detail = "the server frames its messages with Content-Length headers; MCP over stdio is one message a line"
             self.finish(WireEnd(cause="protocol", detail=detail))
             self._sign.set()
         else:
             self._is_spoken_to = self._is_spoken_to or line.startswith(b"{")
+            if len(line) >= LARGE:
+                await self._read_ahead(line)
+                pace.go_on()
             self._received(line)
 
 
