@@ -52,7 +52,8 @@ def test_each_line_of_a_key():
     mask = Mask([KEY])
 
     assert "-----BEGIN PRIVATE KEY----- of x" == mask.text("-----BEGIN PRIVATE KEY----- of x")
-    assert b"key: ***" == mask.raw(b"key: MIGHAgEAMBMGByqGSM49")
+    assert "key: ***" == mask.text("key: MIGHAgEAMBMGByqGSM49")
+    assert b"a *** b" == mask.raw(f"a {KEY} b".encode())
 
 
 def test_what_rotates_for_ever_is_bounded():

@@ -100,6 +100,7 @@ class Daemon:
             tell=self._tell,
             handler_for=RoutedQuestions(lambda: self._handlers, lambda: reloader.applied.handlers),
             allowed=self._allowed,
+            given=self._given,
         )
         observer = ProgressObserver(recorder)
         self._supervisor = Supervisor(
@@ -111,6 +112,7 @@ class Daemon:
             store=self._keeper.store,
             known_secrets=known_secrets,
         )
+        self._known_secrets = known_secrets
         self._subtree = subtree
         self._handlers = HandlerEngine(
             self._supervisor.bus,
@@ -159,6 +161,9 @@ class Daemon:
 
     def _tell(self, event: ServerEvent) -> None:
         self._supervisor.tell(event)
+
+    def _given(self, server: str, texts: Sequence[str]) -> None:
+        self._supervisor.has_given(server, texts)
 
     async def serve(self, on_ready: OnReady | None = None) -> None:
         """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
@@ -245,6 +250,8 @@ class Daemon:
             desk=self._desk,
         )
         await parts.enter_async_context(gateway)
+        if gateway.token is not None:
+            self._known_secrets.learn_own(gateway.token)
         addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}
         facts = Facts(
             version=__version__,

@@ -136,6 +136,6 @@ class StderrRing:
         return ended > allowed
 
     def _clean(self, raw: bytes) -> str:
-        # Masked again when it is clean: a secret may have escapes in it, or be cut with the line.
+        # Masked when it is clean: there may be escapes within a secret, or it is cut with the line.
         line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS)
         return self._mask.text(line)
