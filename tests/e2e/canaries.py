@@ -6,6 +6,7 @@ A new key of the configuration has to be named here: in `SECRET_KEYS`, with a ca
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -210,6 +211,14 @@ def faulty() -> str:
             entry("no_form", "true", env={"A": f"${{NONE|{secret('form')}}}", "B": f"${{B:+{secret('form')}}}"}),
         ]
     )
+
+
+def file_of_others() -> str:
+    """What another program has for its servers, with secrets as people write them."""
+    server = {"command": "npx", "args": ["--api-key", secret("others-option")], "env": {"TOKEN": secret("others-env")}}
+    url = f"https://me:{secret('others-user')}@a.test/mcp?key={secret('others-query')}"
+    web = {"url": url, "headers": {"Authorization": f"Bearer {secret('others-header')}"}}
+    return json.dumps({"mcpServers": {"local": server, "web": web}})
 
 
 def broken_files() -> dict[str, str]:

@@ -22,6 +22,7 @@ from tests import nursery
 from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, END, FAILING, SINGING, secret
 from tests.e2e.journal import JournalledDaemon
+from tests.e2e.places import DOWN, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
 from tests.e2e.running import RunningDaemon
 from tests.e2e.siege import Client, UnixConnection
 
@@ -29,77 +30,6 @@ from mcpvisor.daemon.cli.main import main
 
 SETTLED: Final = ("backoff", "failed", "crash_loop", "auth_required", "degraded")
 LISTED: Final = ("ready", "degraded")
-
-READ: Final = (
-    *("/v1/version", "/v1/status", "/v1/events?follow=false&backlog=1000", "/v1/offers", "/v1/elicitations", "/v1/handlers"),
-    *("/v1/handlers/dead", "/v1/log", "/v1/doctor"),
-)
-READ_OF_A_SERVER: Final = ("", "/logs?lines=200", "/offer")
-"""Routes of the control API that change nothing."""
-
-UP: Final = (
-    *(
-        "version",
-        "status",
-        "events -n 1000",
-        "events dead",
-        "handlers",
-        "tools",
-        "resources",
-        "prompts",
-        "elicitations",
-        "plan",
-    ),
-    *("doctor", "connect", "connect cursor", "check {config}", "plan {config}", "config show --origin --all {config}"),
-    *(
-        "config schema",
-        "call argument say",
-        "call echo_token say",
-        "read echo_token memo://x",
-        "status no_token",
-        "status echo_query",
-    ),
-    *(
-        "events emit --kind state_changed --server sample",
-        "plan --event state_changed",
-        "events retry --all",
-        "events drop --all",
-    ),
-    *(
-        "call everywhere ask",
-        "restart sample",
-        "stop sample",
-        "start sample",
-        "disable sample",
-        "enable sample",
-        "log-level debug",
-    ),
-    *(
-        "reload",
-        "import {config}/servers.d/broken.json",
-        "completion bash",
-        "completion zsh --complete",
-        "backup {folder}/backup/state.db",
-    ),
-)
-OF_A_SERVER: Final = ("explain {}", "logs {}", "tools {}", "resources {}", "doctor {}")
-DOWN: Final = (
-    *(
-        "status",
-        "explain everywhere",
-        "logs everywhere",
-        "events",
-        "handlers",
-        "tools",
-        "plan",
-        "plan {config}",
-        "check {config}",
-    ),
-    *("doctor", "doctor everywhere", "connect cursor", "import {config}/servers.d/broken.json", "config show --all {config}"),
-    *("reload", "call everywhere say", "elicitations", "restart sample"),
-)
-"""What a person types while the daemon runs, and while it does not."""
-LEFT_OUT: Final = {"run": "the daemon itself", "demo": "has no secrets", "elicitations answer": "is used", "stdio": "is used"}
 
 
 @dataclass(frozen=True)
@@ -126,6 +56,8 @@ class Told:
     """What servers got as an answer to a question."""
     processes: list[Process] = field(default_factory=list["Process"])
     refusals: list[int] = field(default_factory=list[int])
+    results: list[str] = field(default_factory=list[str])
+    """What clients got as the results of their calls, which is theirs."""
     journal_files: int = 0
     journal_records: int = 0
     modes: dict[str, int] = field(default_factory=dict[str, int])
@@ -175,6 +107,8 @@ class _Life:
         self.token = secret("gateway")
         pem = canaries.private_key()
         told.more += pem.splitlines()[1:-1]
+        told.passed |= {f"connect cursor --token{more}, up": [self.token] for more in ("", " --json")}
+        (folder / "other.json").write_text(canaries.file_of_others())
         files = {given / "given": secret("given"), self.kept: secret("kept"), folder / "key.pem": pem}
         for path, text in {**files, state / "gateway.token": self.token}.items():
             path.write_text(f"{text}\n")
@@ -274,6 +208,7 @@ class _Life:
         for name in SINGING:
             client.call(f"{name}__say", text=self.token)
         client.call("everywhere__ask")
+        self.told.results.append(json.dumps(client.call("echo_token__tell")))
         client.call("echo_token__lose")
         client.call(self.token)
         client.request("resources/read", {"uri": f"memo://{self.token}"})

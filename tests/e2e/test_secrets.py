@@ -7,6 +7,8 @@ import json
 import os
 import pprint
 import re
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote_plus
@@ -15,21 +17,15 @@ import pytest
 from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, FAILING, SINGING, secret
 from tests.e2e.leaks import leaks, writings
-from tests.e2e.telling import DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP, Told, told_by_a_daemon
+from tests.e2e.places import ACTED_ON, DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.running import puppet
+from tests.e2e.telling import Told, told_by_a_daemon
 
 import mcpvisor.daemon
 from mcpvisor.daemon.cli.main import build_parser
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.table_reader import TableReader
 
-ACTED_ON = frozenset(
-    {
-        *("/v1/reload", "/v1/plan", "/v1/backup", "/v1/elicitations/{id}:answer", "/v1/servers/{server}:{order}"),
-        *("/v1/servers/{server}/call", "/v1/servers/{server}/read", "/v1/handlers/dead:retry", "/v1/handlers/dead:drop"),
-        "/v1/events:emit",
-    }
-)
-"""Routes that verbs have used."""
 FAILING_ALOUD = ("handshake", "ending", "unauthorized", "broken", "refused", "by_post", "by_basic", "by_key")
 """Servers whose reason holds what they were sent."""
 
@@ -64,6 +60,8 @@ def test_the_canaries_were_put_to_use(told: Told):
     assert {"everywhere": secret("content/+="), "neighbour": secret("operator/+=")} == {
         name: answer["password"] for name, answer in told.answers.items()
     }
+    assert any(secret("echo-client") in one or secret("gave-access") in one for one in told.results)
+    assert all(told.passed[place][0] in told.shown[place] for place in told.passed)
     assert told.shown["logs spelling, up"].count("***") >= 6 * 5, told.shown["logs spelling, up"]
     assert told.shown["logs neighbour, up"].count("***") >= 2 * 6, told.shown["logs neighbour, up"]
     assert all(told.shown[f"explain {name}, up"].count("***") > 1 for name in (*SINGING, *FAILING_ALOUD))
@@ -114,6 +112,25 @@ def test_a_secret_is_in_the_processes_that_are_given_it_and_no_others(told: Told
 def test_files_of_ours_are_ours_alone(told: Told):
     """Nobody else reads what lies in the state folder, but for the token of the gateway, or a backup of it."""
     assert {name: mode for name, mode in told.modes.items() if mode & 0o077} == {}
+
+
+def test_a_fault_of_ours_tells_no_secret(tmp_path: Path):
+    """A daemon that fails by a fault of its own says by which one, with exit code 1, and without the secrets in it."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "mcpvisor.toml").write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}/state"\n[control]\nlisten = "unix:{tmp_path}/control.sock"\n'
+        '[gateway]\nlisten = "127.0.0.1:0"\n[metrics]\nlisten = []\n'
+        + puppet("a", canaries.SERVERS / "lite.py", env={"A": "${FAULT}"})
+    )
+    command = [sys.executable, "-m", "tests.e2e.crashing", "run", "--config", str(folder)]
+    root = Path(__file__).parents[2]
+    environ = {**os.environ, "FAULT": secret("fault/+=")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=root, timeout=60)
+
+    assert 1 == done.returncode
+    assert "LookupError: no place for ***" in done.stderr
+    assert {} == leaks({"stderr": done.stderr, "stdout": done.stdout})
 
 
 def _prefixes(words: str) -> list[str]:

@@ -69,11 +69,13 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": {**result, "instructions": self.told()}}, own)
         elif method == "tools/list":
             schema = {"type": "object", "description": self.told()}
-            tools = [{"name": name, "description": self.told(), "inputSchema": schema} for name in ("say", "lose")]
+            tools = [{"name": name, "description": self.told(), "inputSchema": schema} for name in ("say", "tell", "lose")]
             self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": {"tools": tools}})
         elif method == "resources/list":
             resource = {"uri": f"memo://x/?{self.told()}", "name": self.told()}
             self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": {"resources": [resource]}})
+        elif method == "tools/call" and message["params"]["name"] == "tell":
+            self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": {"content": [{"type": "text", "text": self.told()}]}})
         elif method == "tools/call" and message["params"]["name"] == "lose":
             self.reply(404, f"no session {self.told()}")
         else:
@@ -105,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status, body, headers=None):
         data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
         self.send_response(status, self.told()[:500] if status >= 400 else None)
-        self.send_header("Content-Type", "text/plain" if isinstance(body, str) else "application/json")
+        self.send_header("Content-Type", f"text/{given('cookie')}" if isinstance(body, str) else "application/json")
         self.send_header("Content-Length", str(len(data)))
         for name, value in (headers or {}).items():
             self.send_header(name, value)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A server that shows its secret wherever it can; standard library only, stdio or Streamable HTTP.
 
-Usage: leaky.py WAY [SECRET]   The secret is the first word that is no option, what stands in $SECRET, or with @PATH in that file.
-WAY is `everywhere`, as long as it lives; `initialize`, in the refusal of the handshake; `exit`, in its last words; `headers`, as
-a program that prints headers; `environ`, its whole environment on stderr in several writings; or `http`, which prints its URL
-and puts what it gets into its answer: 401 for /unauthorized, 500 for /broken, a redirect for /elsewhere, else a refusal;
-/received tells all of it.
+Usage: leaky.py WAY [SECRET]   The secret is the first word that is no option, what stands in $SECRET, or with @PATH in
+that file. WAY is `everywhere`, as long as it lives; `initialize`, in the refusal of the handshake; `exit`, in its last words;
+`headers`, as a program that prints headers; `environ`, its whole environment on stderr in several writings; or `http`, which
+prints its URL and puts what it gets into its answer: 401 for /unauthorized, 500 for /broken, a redirect for /elsewhere, else a
+refusal; /received tells all of it.
 
 Its tool `say` repeats its argument `text` on stderr; `ask` asks for a password, writes the answer to the file $RECEIVED, and
 then tells it wherever it can.

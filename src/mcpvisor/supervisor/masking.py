@@ -84,28 +84,31 @@ class Mask:
 
     def text(self, text: str) -> str:
         """The text with every secret masked, also one that was cut with the text. Linear in the length of the text."""
-        return masked(text, [*self._own_spans(text, self._forms, cuts=_cuts(text)), *self._known.spans(text)])
+        return self._without(text, self._forms, _cuts(text), self._known.spans(text))
 
-    def _own_spans(self, text: str, found: Iterable[str], cuts: Sequence[int]) -> list[Span]:
-        """Where secrets of this server stand in a text: whole ones of those that were found, and begins of any at a cut."""
-        spans = [span for form in found for span in _spans_of(text, form)]
-        return spans + [span for cut in cuts for form in self._forms if (span := _begin_at(text, form, cut)) is not None]
+    def _without(self, text: str, found: Iterable[str], cuts: Sequence[int], of_others: Sequence[Span] = ()) -> str:
+        """The text without secrets: those that were found, begins of any at a cut, and what is known of others."""
+        spans = [span for cut in cuts for form in self._forms if (span := _begin_at(text, form, cut)) is not None]
+        spans += of_others
+        there = [form for form in found if form in text]
+        if len(there) == 1 and not spans:
+            return text.replace(there[0], MASK)
+        return masked(text, [*spans, *(span for form in there for span in _spans_of(text, form))])
 
     def value(self, value: Any) -> Any:
         """A JSON value with every secret in its texts and keys masked; the same one where there is none. Never raises.
 
         Numbers stay. Of a value that is too deep to be written or read, what is below `MAX_DEPTH` levels is replaced.
         """
-        return self._in_texts(value, lambda text, found: masked(text, self._own_spans(text, found, _cuts(text, at_end=False))))
+        return self._in_texts(value, lambda text, found: self._without(text, found, _cuts(text, at_end=False)))
 
     def told(self, value: Any) -> Any:
         """As `value`, without the secrets of others as well."""
-        walked = self._in_texts(
-            value,
-            lambda text, found: masked(
-                text, [*self._own_spans(text, found, _cuts(text, at_end=False)), *self._known.spans(text)]
-            ),
-        )
+
+        def without(text: str, found: Sequence[str]) -> str:
+            return self._without(text, found, _cuts(text, at_end=False), self._known.spans(text))
+
+        walked = self._in_texts(value, without)
         if walked is not value:
             return walked
         try:

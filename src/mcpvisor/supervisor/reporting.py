@@ -14,9 +14,9 @@ import anyio
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text
+from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text, clip
 from mcpvisor.supervisor.entries import Dropped
-from mcpvisor.supervisor.known_secrets import KnownSecrets
+from mcpvisor.supervisor.known_secrets import ELLIPSIS, KnownSecrets
 from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
@@ -126,9 +126,10 @@ class Reporter:
         return self._clean(text, REASON)
 
     def _clean(self, text: AnyStr, limit: int) -> str:
-        # Cut before it is masked, which costs by its length; one character more, so that it shows that it was cut.
-        head = text[: limit * BYTES_PER_CHARACTER + 1]
-        return self.mask.text(clean_text(self.mask.raw(head), limit))
+        # Cut roughly before it is masked, which costs by its length.
+        head = text[: limit * BYTES_PER_CHARACTER]
+        shown = self.mask.text(clean_text(self.mask.raw(head), limit * BYTES_PER_CHARACTER))
+        return clip(shown if len(head) == len(text) else f"{shown[: limit - 1]}{ELLIPSIS}", limit)
 
     def of_others(self, event: events.ServerEvent) -> events.ServerEvent:
         """An event that somebody else has made of the server, without secrets in what may be its words."""

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.cleaning import clean_text, clip
+from mcpvisor.supervisor.known_secrets import ELLIPSIS
 from mcpvisor.supervisor.masking import Mask
 
 RING_LINES: Final = 200
@@ -137,5 +138,6 @@ class StderrRing:
 
     def _clean(self, raw: bytes) -> str:
         # Masked when it is clean: there may be escapes within a secret, or it is cut with the line.
-        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS)
-        return self._mask.text(line)
+        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), _RAW_LINE)
+        shown = self._mask.text(line)
+        return clip(shown if len(raw) < _RAW_LINE else f"{shown[: LINE_CHARACTERS - 1]}{ELLIPSIS}", LINE_CHARACTERS)
