@@ -93,7 +93,9 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
     if basis is None:
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
-        kept = tuple(replace(problem, keeps_running=True, meanwhile=meanwhile.STRICT) for problem in loaded.problems)
+        kept = tuple(
+            replace(one, keeps_running=True, keeps_servers=True, meanwhile=meanwhile.STRICT) for one in loaded.problems
+        )
         kept += tuple(one.problem() for one in last.held.values())
         return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
@@ -188,7 +190,7 @@ class _Deciding:
             return None if is_given_up else replace(before, gone_since=since)
         if before.specs or before.is_named or before.handlers != GoodHandlers():
             what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"
-            self.extra.append(Problem(file=path, message=what, keeps_running=True))
+            self.extra.append(Problem(file=path, message=what, keeps_running=True, keeps_servers=bool(before.specs)))
         return replace(before, gone_since=None)
 
     def _is_elsewhere(self, before: GoodFile) -> bool:
@@ -241,6 +243,7 @@ class _Deciding:
         failed = {load.file.path: load.file for load in self.loaded.loads if load.failure is not None}
         marked: list[Problem] = []
         for problem in self.loaded.problems:
+            keeps_servers = False
             if problem.server:
                 keeps = problem.server in specs and problem.server in before and before[problem.server] is specs[problem.server]
                 owner = specs[problem.server].origin if problem.server in specs else ""
@@ -252,6 +255,7 @@ class _Deciding:
             elif problem.file is not None and problem.file in failed:
                 known = self.last.get(problem.file)
                 keeps = known is not None
+                keeps_servers = known is not None and bool(known.specs)
                 words = meanwhile.of_file(_counts(known), is_main=failed[problem.file].is_main)
             elif problem in of_routes:
                 keeps = problem.file in self.last
@@ -259,7 +263,7 @@ class _Deciding:
             else:
                 keeps = last is not None
                 words = meanwhile.of_the_rest(problem, keeps)
-            marked.append(replace(problem, keeps_running=keeps, meanwhile=words))
+            marked.append(replace(problem, keeps_running=keeps, keeps_servers=keeps_servers, meanwhile=words))
         return (*marked, *self.extra)
 
 
