@@ -40,7 +40,7 @@ from mcpvisor.daemon.log_level import LogLevel
 from mcpvisor.daemon.notice import DrainNotice
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits
 from mcpvisor.daemon.questions.routed import RoutedQuestions
-from mcpvisor.daemon.reloading import DaemonReloading
+from mcpvisor.daemon.reloading import DaemonReloading, faults_in_status
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
@@ -339,9 +339,7 @@ class Daemon:
     def _status_line(self) -> str:
         statuses = [status for status in self._supervisor.statuses() if status.wanted == "running"]
         ready = sum(status.is_healthy for status in statuses)
-        rejected = len(self._reloader.applied.rejected)
-        errors = f"; {rejected} configuration error{'s' if rejected > 1 else ''}" if rejected else ""
-        return f"{ready}/{len(statuses)} servers ready{errors}"
+        return f"{ready}/{len(statuses)} servers ready{faults_in_status(self._reloader.applied)}"
 
     def _tell_ready(self, addresses: Mapping[str, Sequence[str]]) -> None:
         self._notifier.ready(self._status_line())

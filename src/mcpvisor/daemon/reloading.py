@@ -245,6 +245,17 @@ def learn_secrets(known: KnownSecrets, applied: Applied) -> None:
     )
 
 
+def faults_in_status(applied: Applied) -> str:
+    """What systemd's one line says of the configuration; empty where nothing is wrong with it."""
+    count = len(applied.rejected)
+    if not count:
+        return ""
+    told = f"; {count} configuration error{'s' if count > 1 else ''}"
+    mains = {None, *applied.basis.mains}
+    of_settings = [one for one in applied.rejected if not one.server and not one.handler and one.file in mains]
+    return f"{told}, and settings that an earlier run has kept" if any(one.version_of for one in of_settings) else told
+
+
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
     """Tell the metrics what came of a reload."""
     outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes or report.handlers else "rejected"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.config.absences import ABSENCE
+from mcpvisor.daemon.config.ages import Ages
 from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.look import Fingerprint
@@ -62,6 +63,8 @@ class Applied:
     """By server the versions that did not become ready; `specs` has the former one of each."""
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
+    ages: Ages = field(default_factory=Ages)
+    """Of what an earlier run of the daemon has kept, and is in force in the place of what is wrong."""
     hints: tuple[Problem, ...] = ()
     contents: Fingerprint = field(default_factory=Fingerprint)
     """What was in the files when they were last read, good or bad."""
@@ -96,7 +99,7 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         kept = tuple(
             replace(one, keeps_running=True, keeps_servers=True, meanwhile=meanwhile.STRICT) for one in loaded.problems
         )
-        kept += tuple(one.problem() for one in last.held.values())
+        kept = (*last.ages.dated(kept), *(one.problem() for one in last.held.values()))
         return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
     files = deciding.files()
@@ -106,6 +109,10 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
     held = {name: replace(one, written=written[name]) for name, one in known.items() if written.get(name) == one.written}
     specs = {name: held[name].former if name in held else spec for name, spec in written.items()}
     handlers = deciding.handlers(files)
+    rejected = deciding.rejected(written, handlers, last)
+    ages = last.ages if last is not None else Ages()
+    before = last.written if last is not None else {}
+    ages = ages.after(rejected, [name for name, spec in written.items() if before.get(name) is spec])
     waiting = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
         basis=basis,
@@ -115,7 +122,8 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         handlers=handlers,
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
         held=held,
-        rejected=(*deciding.rejected(written, handlers, last), *(one.problem() for one in held.values())),
+        rejected=(*ages.dated(rejected), *(one.problem() for one in held.values())),
+        ages=ages,
         hints=loaded.hints,
         contents=loaded.contents,
         recheck_at=min(waiting) + ABSENCE if waiting else None,
