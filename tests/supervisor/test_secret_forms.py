@@ -102,6 +102,16 @@ def test_known_secrets_are_bounded():
     assert "rotated-00001" == known.text("rotated-00001")
 
 
+def test_what_is_our_own_is_known_for_good():
+    """However many secrets of entries come and go, one of the daemon itself stays masked."""
+    known = KnownSecrets()
+    known.learn_own("our-own-token")
+    known.learn(f"secret-{number:06}" for number in range(MAX_KNOWN * 2))
+    known.learn([])
+
+    assert "*** ***" == known.text(f"our-own-token secret-{MAX_KNOWN:06}")
+
+
 def test_known_secrets_take_no_time_by_their_number():
     """A line of stderr takes as long with thousands of secrets as with one."""
     known = KnownSecrets()

@@ -31,5 +31,5 @@ def test_what_is_no_token_is_not_told(tmp_path: Path, held: bytes):
 
 def test_a_token_that_is_not_there_is_named(tmp_path: Path):
     """The system's own words say why it cannot be read."""
-    with pytest.raises(CliError, match="cannot be read: No such file or directory$"):
+    with pytest.raises(CliError, match=r"cannot be read: No such file or directory$"):
         read_token(tmp_path / "none")
