@@ -87,16 +87,16 @@ def test_secrets_do_not_reach_the_log():
     """A secret in a field, a message, an exception or a foreign logger's arguments is masked."""
     lines = Lines()
     log = structlog.get_logger()
-    log.info("started", env=Secret("canary"), url="https://u:canary@h/x", authorization="Bearer canary")
+    log.info("started", env=Secret("c4nary"), url="https://u:c4nary@h/x", authorization="Bearer c4nary")
     try:
-        raise ValueError("refused: https://u:canary@h/x")
+        raise ValueError("refused: https://u:c4nary@h/x")
     except ValueError:
         log.exception("failed")
-        logging.getLogger("elsewhere").exception("refused %s", "https://u:canary@h/x")
+        logging.getLogger("elsewhere").exception("refused %s", "https://u:c4nary@h/x")
     written = lines.all()
 
     assert 3 == len(written)
-    assert "canary" not in json.dumps(written)
+    assert "c4nary" not in json.dumps(written)
     assert "ValueError: refused: https://***@h/x" in written[1]["exception"]
 
 
@@ -182,7 +182,7 @@ def test_the_level_can_be_changed_while_running():
 def test_foreign_loggers_are_heard_from_warning_on():
     """The SDK's INFO lines, which hold session ids, stay out; its warnings and Python's own come through."""
     lines = Lines("debug")
-    logging.getLogger("mcp.server.streamable_http").info("Terminating session: canary")
+    logging.getLogger("mcp.server.streamable_http").info("Terminating session: c4nary")
     logging.getLogger("uvicorn.error").warning("slow")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -190,7 +190,7 @@ def test_foreign_loggers_are_heard_from_warning_on():
     written = lines.all()
 
     assert ["uvicorn.error", "py.warnings"] == [line["logger"] for line in written]
-    assert "canary" not in json.dumps(written)
+    assert "c4nary" not in json.dumps(written)
 
 
 def test_a_broken_log_call_is_told_and_harms_nobody():

@@ -196,6 +196,20 @@ async def test_what_was_removed_meanwhile_is_gone(desk: Desk) -> None:
     assert ({"x"}, {"x"}, set()) == (without_file, without_folder, without_entry)
 
 
+async def test_a_named_folder_that_is_not_there_keeps_what_it_held(desk: Desk) -> None:
+    """Its disk may come later: main file and drop-ins stay as they were, and what is said of it says so."""
+    before = await desk.ran()
+    other = desk.etc.parent / "other"
+    desk.etc.rename(other)
+    desk.environ["STATE_DIRECTORY"] = str(desk.state)
+    after = await desk.start()
+    other.rename(desk.etc)
+
+    assert before.specs == after.specs
+    assert all(problem.keeps_running and "which an earlier run has kept" in problem.error for problem in after.rejected)
+    assert not any("nothing of this file" in problem.error for problem in after.rejected)
+
+
 async def test_an_ordinary_start_opens_nothing(desk: Desk) -> None:
     """Where all that is written is what was ready, nobody asks what was kept."""
     await desk.ran()

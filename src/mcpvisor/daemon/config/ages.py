@@ -26,17 +26,19 @@ class Ages:
         if not problem.keeps_running:
             return problem
         at = self.servers.get(problem.server) if problem.server else None
-        if at is None and problem.file is not None:
-            at = self.files.get(problem.file)
-        if at is None and not problem.server and problem.file is None:
-            at = max(self.files.values(), default=None)
+        if at is None and (problem.file is not None or not problem.server):
+            at = max((at for file, at in self.files.items() if _concerns(problem, file)), default=None)
         return problem if at is None else replace(problem, version_of=f"{iso_time(at)}, which an earlier run has kept")
 
     def after(self, problems: Iterable[Problem], kept: Collection[str]) -> Ages:
         """What of it still holds: of servers that are `kept` as they were, and of files in which something is wrong."""
         faults = [problem for problem in problems if problem.keeps_running]
-        files = {problem.file for problem in faults}
         return Ages(
             servers={name: at for name, at in self.servers.items() if name in kept},
-            files={file: at for file, at in self.files.items() if file in files or None in files},
+            files={file: at for file, at in self.files.items() if any(_concerns(problem, file) for problem in faults)},
         )
+
+
+def _concerns(problem: Problem, file: Path) -> bool:
+    """Whether a problem is of a file, of a folder that it is in, or of no file at all."""
+    return problem.file is None or problem.file in (file, *file.parents)

@@ -5,7 +5,7 @@ Nothing here reads a file or a clock: what is written and what time it is are ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -261,9 +261,9 @@ class _Deciding:
                 owner = handlers[problem.handler].origin if problem.handler in handlers else ""
                 words = meanwhile.of_handler(problem, keeps, owner)
             elif problem.file is not None and problem.file in failed:
-                known = self.last.get(problem.file)
-                keeps = known is not None
-                keeps_servers = known is not None and bool(known.specs)
+                known = [good for path, good in self.last.items() if problem.file in (path, *path.parents)]
+                keeps = bool(known)
+                keeps_servers = any(good.specs for good in known)
                 words = meanwhile.of_file(_counts(known), is_main=failed[problem.file].is_main)
             elif problem in of_routes:
                 keeps = problem.file in self.last
@@ -279,11 +279,15 @@ def _present_first(files: Mapping[Path, GoodFile]) -> list[tuple[Path, GoodFile]
     return sorted(files.items(), key=lambda item: item[1].gone_since is not None)
 
 
-def _counts(known: GoodFile | None) -> dict[str, int] | None:
-    """What a file held when it was good; None when it never was."""
-    if known is None:
+def _counts(known: Sequence[GoodFile]) -> dict[str, int] | None:
+    """What a file, or all of a folder, held when it was good; None when it never was."""
+    if not known:
         return None
-    return {"server": len(known.specs), "handler": len(known.handlers.handlers), "route": len(known.handlers.routes)}
+    return {
+        "server": sum(len(good.specs) for good in known),
+        "handler": sum(len(good.handlers.handlers) for good in known),
+        "route": sum(len(good.handlers.routes) for good in known),
+    }
 
 
 def _good_handlers(load: FileLoad, before: GoodFile | None) -> GoodHandlers:
