@@ -63,6 +63,9 @@ NOT_HISTORY: Final = (
 """Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
 
 
+_ROOM: Final = 2
+"""How many times what is shown is looked at: a secret at its end is known as a whole, or by its begin at the cut."""
+
 _WORDS: Final = frozenset({"properties", "reason", "tool", "why"})
 """Fields of events of others that may hold words of the server."""
 
@@ -128,7 +131,7 @@ class Reporter:
     def _clean(self, text: AnyStr, limit: int) -> str:
         # Cut roughly before it is masked, which costs by its length.
         head = text[: limit * BYTES_PER_CHARACTER]
-        shown = self.mask.text(clean_text(self.mask.raw(head), limit * BYTES_PER_CHARACTER))
+        shown = self.mask.text(clean_text(self.mask.raw(head), limit * _ROOM))
         return clip(shown if len(head) == len(text) else f"{shown[: limit - 1]}{ELLIPSIS}", limit)
 
     def of_others(self, event: events.ServerEvent) -> events.ServerEvent:

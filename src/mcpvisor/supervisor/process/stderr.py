@@ -23,6 +23,8 @@ LAST_LINES: Final = 20
 _READ: Final = 65536
 _RAW_LINE: Final = 8192
 """Bytes of one line that are looked at; the rest of an endless line is skipped."""
+_ROOM: Final = 2
+"""How many times what is shown is looked at: a secret at its end is known as a whole, or by its begin at the cut."""
 _REST_FACTOR: Final = 4
 """A flood is read a fifth of the time: the pipe holds the writer back, and the neighbours have the rest."""
 _SHORTEST_REST: Final = 0.001
@@ -138,6 +140,6 @@ class StderrRing:
 
     def _clean(self, raw: bytes) -> str:
         # Masked when it is clean: there may be escapes within a secret, or it is cut with the line.
-        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), _RAW_LINE)
+        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS * _ROOM)
         shown = self._mask.text(line)
         return clip(shown if len(raw) < _RAW_LINE else f"{shown[: LINE_CHARACTERS - 1]}{ELLIPSIS}", LINE_CHARACTERS)
