@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, AnyStr, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, AnyStr, Final, Literal, Self
 
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.known_secrets import ELLIPSIS, KnownSecrets, Span, masked
@@ -38,6 +39,21 @@ _MASK_BYTES: Final = MASK.encode()
 _ELLIPSIS_BYTES: Final = ELLIPSIS.encode()
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """How a form of a secret stands in bytes, and in those of JSON, and whether cleaning would make another text of it."""
+
+    raw: bytes = field(repr=False)
+    quoted: bytes = field(repr=False)
+    is_changed: bool
+
+    @classmethod
+    def of(cls, form: str) -> Self:
+        """As a form is written."""
+        raw, quoted = (text.encode("utf-8", "surrogateescape") for text in (form, json.dumps(form, ensure_ascii=False)[1:-1]))
+        return cls(raw, quoted, " ".join(clean_text(form, len(form) + 1).split()) != form)
+
+
 class Mask:
     """Masks the secrets that a server was given; one that was rotated may still be in its mouth.
 
@@ -48,6 +64,8 @@ class Mask:
         self._known = known or KnownSecrets()
         self._lasting: dict[str, None] = {}
         self._passing: dict[Passing, deque[str]] = {}
+        self._forms_of: dict[str, set[str]] = {}
+        self._written: dict[str, _Written] = {}
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
@@ -67,18 +85,19 @@ class Mask:
 
     def _arrange(self) -> None:
         known = {*self._lasting, *(secret for passing in self._passing.values() for secret in passing)}
+        # What is known already is not made anew: a server may set another cookie with each answer.
+        self._forms_of = {secret: self._forms_of.get(secret) or forms(secret) for secret in known}
         # Longest first: one may be a part of another.
-        self._forms = sorted({form for secret in known for form in forms(secret)}, key=lambda form: (-len(form), form))
-        self._quoted = [json.dumps(form, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape") for form in self._forms]
-        changing = [form for form in self._forms if " ".join(clean_text(form, len(form) + 1).split()) != form]
-        self._changing = [(form, form.encode("utf-8", "surrogateescape")) for form in changing]
+        self._forms = sorted({form for of in self._forms_of.values() for form in of}, key=lambda form: (-len(form), form))
+        self._written = {form: self._written.get(form) or _Written.of(form) for form in self._forms}
+        self._changed = [(form, written.raw) for form, written in self._written.items() if written.is_changed]
 
     def raw(self, data: AnyStr) -> AnyStr:
         """What is to be cleaned, with those secrets masked of which cleaning would make another text; all others come after it.
 
         A part of a secret must not be masked before it: escapes within the whole may be gone by it, and then it is found.
         """
-        for text, raw in self._changing:
+        for text, raw in self._changed:
             data = data.replace(text, MASK) if isinstance(data, str) else data.replace(raw, _MASK_BYTES)
         return data
 
@@ -123,7 +142,7 @@ class Mask:
         try:
             data = encode(value)
             # A look at the whole text is cheap, but it is no text to change: a secret may read like a part of JSON itself.
-            found = [form for form, quoted in zip(self._forms, self._quoted, strict=True) if quoted in data]
+            found = [form for form, written in self._written.items() if written.quoted in data]
             if not found and _ELLIPSIS_BYTES not in data:
                 return value
             return _walked(_upper(value, MAX_DEPTH) if is_too_deep(data) else value, lambda text: mask(text, found))
