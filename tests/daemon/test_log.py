@@ -11,11 +11,13 @@ import logging
 import mmap
 import os
 import pty
+import re
 import socket
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ import structlog
 from mcpvisor.daemon.log import Log, choose_writer, is_journal
 from mcpvisor.daemon.log_sink import QUEUE_CHARACTERS, QUEUE_RECORDS, LogRecord
 from mcpvisor.daemon.log_writers import ConsoleWriter, JournalWriter, JsonWriter, encode_journal, journal_fields, message_id
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.secret import Secret
 
 
@@ -42,9 +45,9 @@ def logging_as_before() -> Iterator[None]:
 class Lines:
     """An installed log that writes JSON into a pipe."""
 
-    def __init__(self, level: str = "info") -> None:
+    def __init__(self, level: str = "info", known_secrets: KnownSecrets | None = None) -> None:
         self.reading, writing = os.pipe()
-        self.log = Log(JsonWriter(writing), level=level)
+        self.log = Log(JsonWriter(writing), level=level, known_secrets=known_secrets)
         self.log.install()
         self._writing = writing
 
@@ -84,17 +87,83 @@ def test_secrets_do_not_reach_the_log():
     """A secret in a field, a message, an exception or a foreign logger's arguments is masked."""
     lines = Lines()
     log = structlog.get_logger()
-    log.info("started", env=Secret("canary"), url="https://u:canary@h/x", authorization="Bearer canary")
+    log.info("started", env=Secret("c4nary"), url="https://u:c4nary@h/x", authorization="Bearer c4nary")
     try:
-        raise ValueError("refused: https://u:canary@h/x")
+        raise ValueError("refused: https://u:c4nary@h/x")
     except ValueError:
         log.exception("failed")
-        logging.getLogger("elsewhere").exception("refused %s", "https://u:canary@h/x")
+        logging.getLogger("elsewhere").exception("refused %s", "https://u:c4nary@h/x")
     written = lines.all()
 
     assert 3 == len(written)
-    assert "canary" not in json.dumps(written)
+    assert "c4nary" not in json.dumps(written)
     assert "ValueError: refused: https://***@h/x" in written[1]["exception"]
+
+
+def _never_retrieved(secret: str) -> None:
+    async def fail() -> None:
+        raise LookupError(secret)
+
+    async def forget() -> None:
+        task = asyncio.create_task(fail())
+        await asyncio.wait([task])
+
+    asyncio.run(forget())
+    gc.collect()
+
+
+def _unraisable(secret: str) -> None:
+    class Ends:
+        def __del__(self) -> None:
+            raise LookupError(secret)
+
+    Ends()
+    gc.collect()
+
+
+class _Unsayable:
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def __str__(self) -> str:
+        raise LookupError(self._secret)
+
+
+def _in_a_thread(secret: str) -> None:
+    def fail() -> None:
+        raise LookupError(secret)
+
+    thread = threading.Thread(target=fail, name="sweeper")
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("secret", ["s3cr3t-abracadabra", 's3cr3t#hocus "pocus" & simsala'])
+@pytest.mark.parametrize(
+    "tell",
+    [
+        *(_never_retrieved, _unraisable, _in_a_thread),
+        lambda secret: warnings.warn(secret, stacklevel=1),
+        lambda secret: logging.getLogger("foreign").error("GET http://a.test/?key=%s", secret),
+        lambda secret: logging.getLogger("foreign").error("%s", _Unsayable(secret)),
+        lambda secret: structlog.get_logger("a").error("b", headers={"x": [f"token={secret}"]}, error=ValueError(secret)),
+        lambda secret: structlog.get_logger("a").error(f"Authorization: Bearer {secret}", exc_info=ValueError(secret)),
+    ],
+)
+def test_what_nobody_has_caught_tells_no_secret(tell: Callable[[str], None], secret: str):
+    """Exceptions in threads, tasks and destructors, warnings and lines of others go to the log, with what is known masked."""
+    known = KnownSecrets()
+    known.learn([secret])
+    lines = Lines(known_secrets=known)
+    hooks = threading.excepthook, sys.unraisablehook
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        tell(secret)
+    told = json.dumps(lines.all())
+
+    assert "***" in told
+    assert not any(part in told for part in re.findall(r"\w{3,}", secret)), told
+    assert hooks != (threading.excepthook, sys.unraisablehook)
 
 
 def test_the_level_can_be_changed_while_running():
@@ -113,7 +182,7 @@ def test_the_level_can_be_changed_while_running():
 def test_foreign_loggers_are_heard_from_warning_on():
     """The SDK's INFO lines, which hold session ids, stay out; its warnings and Python's own come through."""
     lines = Lines("debug")
-    logging.getLogger("mcp.server.streamable_http").info("Terminating session: canary")
+    logging.getLogger("mcp.server.streamable_http").info("Terminating session: c4nary")
     logging.getLogger("uvicorn.error").warning("slow")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -121,7 +190,7 @@ def test_foreign_loggers_are_heard_from_warning_on():
     written = lines.all()
 
     assert ["uvicorn.error", "py.warnings"] == [line["logger"] for line in written]
-    assert "canary" not in json.dumps(written)
+    assert "c4nary" not in json.dumps(written)
 
 
 def test_a_broken_log_call_is_told_and_harms_nobody():

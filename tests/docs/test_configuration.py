@@ -117,7 +117,7 @@ def test_the_keys_of_each_kind_are_there():
     assert set(launch.KEYS) == of_command
     assert {*address.KEYS, "type", "transport"} == of_url
     assert {field.name for field in fields(ResourceLimits)} == limits
-    assert {field.name for field in fields(TlsTrust)} - {"replace"} | {"ca_mode"} == tls
+    assert {field.name for field in fields(TlsTrust)} - {"replace", "contents"} | {"ca_mode"} == tls
 
 
 def test_the_example_is_right(loaded):

@@ -6,15 +6,26 @@ A new key of the configuration has to be named here: in `SECRET_KEYS`, with a ca
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from tests.e2e.running import entry, puppet, toml
 
 SERVERS = Path(__file__).parents[1] / "servers"
 CANARY: Final = "canary-7f3a9c51e2"
 """Begins every secret; what follows tells where it was written."""
+END: Final = "e94b-yranac"
+"""Ends every secret: one that was cut off in front is seen by it."""
+
+
+def secret(place: str) -> str:
+    """The canary of a place; `place` may hold characters that are written otherwise in addresses, JSON and the like."""
+    return f"{CANARY}-{place}-{END}"
+
 
 SECRET_KEYS: Final = frozenset(
     {
@@ -59,23 +70,34 @@ PLAIN_KEYS: Final = frozenset(
 
 FAILING: Final = (
     *("handshake", "ending", "command", "unauthorized", "broken", "elsewhere", "refused", "nobody", "keyed", "in_query"),
-    *("client", "printed", "unprinted", "pem"),
+    *("client", "printed", "unprinted", "pem", "by_post", "by_basic", "by_key", "no_token"),
 )
 """Servers that never come up, and say why."""
-SINGING: Final = ("everywhere", "argument", "neighbour", "spelling")
+ECHOING: Final = ("echo_token", "echo_printed", "echo_query")
+"""HTTP servers that come up, and repeat what each request holds."""
+SINGING: Final = ("everywhere", "argument", "neighbour", "spelling", *ECHOING)
 """Servers that come up, and tell what they know."""
+
+TOLD: Final = "told"
+"""The file into which the handler `written` puts every event that it gets."""
 
 KEPT_SECRET: Final = "kept"
 """The file of a secret that is rotated; its text begins with the canary."""
 
 
+def private_key() -> str:
+    """A key of a client, in PEM."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
 def environ() -> dict[str, str]:
     """Variables of the daemon that hold secrets."""
     return {
-        "ARGUMENT": f"{CANARY}-argument",
-        "INHERITED_TOKEN": f"{CANARY}-inherited",
-        "PART": f"{CANARY}-part/+=",
-        "PRINTED": f"{CANARY}-printed",
+        "ARGUMENT": secret("argument"),
+        "INHERITED_TOKEN": secret("inherited"),
+        "HTTP_PROXY": f"http://me:{secret('environ-proxy')}@127.0.0.1:9",
+        "PART": secret("part/+="),
+        "PRINTED": secret("printed"),
     }
 
 
@@ -83,11 +105,11 @@ def entries(url: str, folder: Path) -> str:
     """Servers with a secret in each place that can hold one; `url` is where `leaky.py http` listens."""
     leaky = SERVERS / "leaky.py"
     program = [sys.executable, str(leaky)]
-    headers = {"x-key": f"{CANARY}-header"}
-    bearer = {"type": "bearer", "token": f"{CANARY}-bearer"}
+    headers = {"x-key": secret("header")}
+    bearer = {"type": "bearer", "token": secret("bearer")}
     client = {"type": "client_credentials", "client_id": "c", "token_url": f"{url}/unauthorized"}
     key = folder / "not-a-key.pem"
-    key.write_text(f"{CANARY}-pem\n")
+    key.write_text(secret("pem\n"))
     key.chmod(0o600)
 
     def web(name: str, path: str = "refused", **keys: Any) -> str:
@@ -96,37 +118,69 @@ def entries(url: str, folder: Path) -> str:
     return "".join(
         [
             puppet(
-                "everywhere", leaky, "everywhere", env={"SECRET": f"${{file:{folder}/{KEPT_SECRET}}}"}, probe={"interval": "1s"}
+                "everywhere",
+                leaky,
+                "everywhere",
+                env={"SECRET": f"${{file:{folder}/{KEPT_SECRET}}}", "RECEIVED": f"{folder}/everywhere.answer"},
+                probe={"interval": "1s"},
             ),
-            puppet("argument", leaky, "everywhere", "${ARGUMENT}", "--api-key", f"{CANARY}-option"),
-            puppet("neighbour", leaky, "everywhere", f"@{folder}/{KEPT_SECRET}"),
+            puppet("argument", leaky, "everywhere", "${ARGUMENT}", "--api-key", secret("option")),
+            puppet(
+                "neighbour", leaky, "everywhere", f"@{folder}/{KEPT_SECRET}", env={"RECEIVED": f"{folder}/neighbour.answer"}
+            ),
             puppet(
                 "spelling",
                 leaky,
                 "environ",
                 env={
-                    "WRITTEN": f"{CANARY}-env/+=",
-                    "URL": f"https://me:{CANARY}-password@db.test/x",
+                    "WRITTEN": secret("env/+="),
+                    "URL": f"https://me:{secret('password')}@db.test/x",
                     "SENTENCE": "for me: ${PART}, and nobody else",
                     "GIVEN": "${cred:given}",
                 },
                 inherit_env=["INHERITED_TOKEN"],
             ),
-            puppet("handshake", leaky, "initialize", env={"SECRET": f"{CANARY}-handshake"}, era="legacy"),
-            puppet("ending", leaky, "exit", env={"SECRET": f"{CANARY}-exit"}),
+            puppet("handshake", leaky, "initialize", env={"SECRET": secret("handshake")}, era="legacy"),
+            puppet("ending", leaky, "exit", env={"SECRET": secret("exit")}),
             entry("command", "/no/such/${ARGUMENT}"),
             *(
-                web(path, f"{path}?key={CANARY}-query", headers=headers, auth=bearer)
+                web(path, f"{path}?key={secret('query')}", headers=headers, auth=bearer)
                 for path in ("unauthorized", "broken", "elsewhere", "refused")
             ),
-            entry("nobody", url=f"http://127.0.0.1:9/mcp?token={CANARY}-nobody", headers=headers),
-            web("keyed", auth={"type": "api_key", "header": "X-Mine", "key": f"{CANARY}-key"}),
-            web("in_query", auth={"type": "api_key", "query": "k", "key": f"{CANARY}-query-key"}),
-            web("client", auth={**client, "client_secret": f"{CANARY}-client"}),
+            entry("nobody", url=f"http://127.0.0.1:9/mcp?token={secret('nobody')}", headers=headers),
+            web("keyed", auth={"type": "api_key", "header": "X-Mine", "key": secret("key")}),
+            web("in_query", auth={"type": "api_key", "query": "k", "key": secret("query-key")}),
+            web("client", auth={**client, "client_secret": secret("client")}),
             web("printed", header_command=[*program, "headers", "${PRINTED}"]),
-            web("unprinted", header_command=[*program, "exit", "--token", f"{CANARY}-unprinted"]),
+            web("unprinted", header_command=[*program, "exit", "--token", secret("unprinted")]),
             entry("pem", url="https://127.0.0.1:9/", tls={"client_cert": str(key), "client_key": str(key)}),
             puppet("sample", SERVERS / "lite.py"),
+        ]
+    )
+
+
+def echoing(url: str, key: Path) -> str:
+    """Servers that repeat what they get; `url` is where `echoing.py` listens, `key` a file with a private key."""
+    program = [sys.executable, str(SERVERS / "leaky.py")]
+    client = {"type": "client_credentials", "client_id": "c"}
+
+    def at(name: str, token: str, path: str = "mcp", **keys: Any) -> str:
+        return entry(name, url=f"{url}/{path}", era="legacy", auth={**client, "token_url": f"{url}/{token}", **keys})
+
+    return "".join(
+        [
+            at("echo_token", "token", f"mcp?key={secret('echo-query')}", client_secret=secret("echo-client")),
+            entry("echo_printed", url=f"{url}/mcp", era="legacy", header_command=[*program, "headers", "${PRINTED}"]),
+            entry(
+                "echo_query",
+                url=f"{url}/mcp",
+                era="legacy",
+                auth={"type": "api_key", "query": "k", "key": secret("echo-key/+=")},
+            ),
+            at("by_post", "token/refused", client_auth="post", client_secret=secret("post/+=")),
+            at("by_basic", "token/refused", client_auth="basic", client_secret=secret("basic/+=")),
+            at("by_key", "token/refused", private_key=f"${{file:{key}}}"),
+            at("no_token", "token/odd", client_auth="post", client_secret=secret("odd")),
         ]
     )
 
@@ -136,71 +190,108 @@ def faulty() -> str:
     client = {"type": "client_credentials", "client_id": "c", "issuer": "https://127.0.0.1/"}
     return "".join(
         [
-            entry("invalid", url=f"http://user:{CANARY}-password@127.0.0.1/"),
-            entry("misspelt", url="http://127.0.0.1/", headers={"x": f"{CANARY}\n-broken"}),
-            entry("header_text", url="http://127.0.0.1/", headers=f"{CANARY}-text"),
-            entry("env_list", "true", env=[f"{CANARY}-list"]),
-            entry("wrong_key", "true", tokn=f"{CANARY}-unknown"),
-            entry("wrong_auth", url="http://127.0.0.1/", auth=f"{CANARY}-auth"),
+            entry("invalid", url=f"http://user:{secret('userinfo')}@127.0.0.1/"),
+            entry("misspelt", url="http://127.0.0.1/", headers={"x": f"{CANARY}\n-broken-{END}"}),
+            entry("header_text", url="http://127.0.0.1/", headers=secret("text")),
+            entry("env_list", "true", env=[secret("list")]),
+            entry("wrong_key", "true", tokn=secret("unknown")),
+            entry("wrong_auth", url="http://127.0.0.1/", auth=secret("auth")),
+            "[handlers.wrong_hook]\n"
+            + "".join(
+                f"{key} = {toml(value)}\n"
+                for key, value in {
+                    "type": "webhook",
+                    "url": f"https://me:{secret('hook-user')}@127.0.0.1/?k={secret('hook-k')}",
+                    "secret": secret("hook-secret"),
+                    "proxy": f"socks5://me:{secret('wrong-proxy')}@127.0.0.1",
+                }.items()
+            ),
             entry("no_key", url="http://127.0.0.1/", auth={**client, "private_key": "${ARGUMENT}"}),
             entry("no_word", "true", allow=["${ARGUMENT}"], era="${ARGUMENT}"),
-            entry("no_form", "true", env={"A": f"${{NONE|{CANARY}}}", "B": f"${{B:+{CANARY}}}"}),
+            entry("no_form", "true", env={"A": f"${{NONE|{secret('form')}}}", "B": f"${{B:+{secret('form')}}}"}),
         ]
     )
+
+
+def file_of_others() -> str:
+    """What another program has for its servers, with secrets as people write them."""
+    server = {"command": "npx", "args": ["--api-key", secret("others-option")], "env": {"TOKEN": secret("others-env")}}
+    url = f"https://me:{secret('others-user')}@a.test/mcp?key={secret('others-query')}"
+    web = {"url": url, "headers": {"Authorization": f"Bearer {secret('others-header')}"}}
+    return json.dumps({"mcpServers": {"local": server, "web": web}})
 
 
 def broken_files() -> dict[str, str]:
     """Drop-ins that cannot be read, with a secret next to the fault."""
     return {
-        "broken.json": '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + CANARY + '-json" "L": 1}}}}',
-        "broken.toml": f'[servers.b]\ncommand = "x"\nenv = {{ K = "{CANARY}-toml\n',
-        "twice.json": '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + CANARY + '-1", "K": "' + CANARY + '-2"}}}}',
+        "broken.json": '{"mcpServers": {"a": {"command": "x", "env": {"K": "' + secret("json") + '" "L": 1}}}}',
+        "broken.toml": f'[servers.b]\ncommand = "x"\nenv = {{ K = "{secret("toml")}\n',
+        "twice.json": '{"mcpServers": {"a": {"command": "x", "env": {"K": "'
+        + secret("1")
+        + '", "K": "'
+        + secret("2")
+        + '"}}}}',
     }
 
 
+SINGS = """
+import os, sys, warnings
+class Sings:
+    def __init__(self, token): self.token = token
+    async def deliver(self, event):
+        print(self.token, os.environ["SECRET"], file=sys.stderr)
+        warnings.warn(self.token)
+        raise ValueError(self.token + os.environ["SECRET"])
+"""
+
+
 def handlers(url: str, folder: Path) -> str:
-    """Handlers that fail with their secrets, and one that answers with them."""
+    """Handlers that fail with their secrets, one that answers with them, and one that writes down what it is told."""
     program = [sys.executable, str(SERVERS / "leaky.py")]
     module = folder / "singing.py"
-    module.write_text(
-        "import os, sys\n"
-        "class Sings:\n"
-        "    def __init__(self, token): self.token = token\n"
-        "    async def deliver(self, event):\n"
-        "        print(self.token, os.environ['SECRET'], file=sys.stderr)\n"
-        "        raise ValueError(self.token + os.environ['SECRET'])\n"
-    )
+    module.write_text(SINGS)
     module.chmod(0o644)
     retry = {"attempts": 1}
-    signing = f"{CANARY}-signing-0123456789abcdef"
-    hook = {"type": "webhook", "retry": retry, "secret": signing}
+    hook = {"type": "webhook", "retry": retry, "secret": secret("signing-0123456789abcdef")}
+    key = {"x-key": secret("hook-header")}
     tables: dict[str, dict[str, Any]] = {
         "program": {
             "type": "exec",
             "retry": retry,
-            "command": [*program, "exit", "--password", f"{CANARY}-exec-argument"],
-            "env": {"SECRET": f"{CANARY}-exec"},
+            "command": [*program, "exit", "--password", secret("exec-argument")],
+            "env": {"SECRET": secret("exec")},
         },
-        "hook": {**hook, "url": f"{url}/broken?key={CANARY}-hook", "headers": {"x-key": f"{CANARY}-hook-header"}},
+        "hook": {**hook, "url": f"{url}/broken?key={secret('hook')}", "headers": key},
+        "moved": {**hook, "url": f"{url}/elsewhere?key={secret('moved')}", "headers": key},
+        "unfound": {**hook, "url": f"https://{'x' * 70}.invalid/?key={secret('unfound')}", "headers": key},
+        "untrusted": {**hook, "url": f"{url.replace('http:', 'https:')}/?key={secret('untrusted')}", "headers": key},
         "proxied": {
             **hook,
-            "url": f"http://localhost/sk-{CANARY}-path0123456789abcdef",
-            "proxy": f"http://me:{CANARY}-proxy@127.0.0.1:9",
+            "url": f"http://localhost/sk-{secret('path')}-0123456789abcdef",
+            "proxy": f"http://me:{secret('proxy')}@127.0.0.1:9",
         },
         "python": {
             "type": "python",
             "retry": retry,
             "path": str(folder),
             "object": "singing:Sings",
-            "arguments": {"token": f"{CANARY}-python"},
-            "env": {"SECRET": f"{CANARY}-python-env"},
+            "arguments": {"token": secret("python")},
+            "env": {"SECRET": secret("python-env")},
         },
-        "rules": {"type": "policy", "rules": [{"action": "accept", "content": {"password": f"{CANARY}-content"}}]},
+        "rules": {"type": "policy", "rules": [{"action": "accept", "content": {"password": secret("content/+=")}}]},
         "heard": {"type": "log"},
+        "written": {"type": "exec", "command": ["/usr/bin/tee", "-a", str(folder / TOLD)]},
     }
     text = "".join(
         f"[handlers.{name}]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in table.items())
         for name, table in tables.items()
     )
-    takers = [name for name in tables if name != "rules"]
-    return f'{text}[[routes]]\nevent = "state_changed"\nserver = "sample"\nhandler = {toml(takers)}\n'
+    takers = [name for name in tables if name not in ("rules", "written")]
+    routes = [
+        {"event": "state_changed", "server": "sample", "handler": takers},
+        {"event": "elicitation", "server": "neighbour", "handler": "operator"},
+        {"event": "elicitation", "handler": "rules"},
+        {"event": "log_message", "server": ["everywhere", "argument", *ECHOING], "handler": ["written", "heard"]},
+        {"event": "state_changed", "server": [*FAILING, *SINGING], "handler": "written"},
+    ]
+    return text + "".join("[[routes]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in one.items()) for one in routes)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests import nursery
-from tests.e2e.running import RunningDaemon, puppet, toml
+from tests.e2e.running import RunningDaemon, puppet, serving, toml
 
 SERVERS = Path(__file__).parents[1] / "servers"
 URIS = [f"memo://{number}" for number in range(8)]
@@ -311,3 +311,25 @@ def test_programs_end_with_the_daemon(daemon: Hooked) -> None:
 
     assert 1 == len(marked)
     assert not set(marked) & set(daemon.clear())
+
+
+def test_a_module_that_is_saved_is_followed(tmp_path: Path) -> None:
+    """The next event goes to the code as it is now, though nobody asks for a reload; the servers are not touched."""
+    module, out = tmp_path / "own.py", tmp_path / "out"
+    code = "class Own:\n    async def deliver(self, event):\n        open({!r}, 'w').write({!r})\n"
+    module.write_text(code.format(str(out), "first"))
+    own = f'[handlers.own]\ntype = "python"\nobject = "own:Own"\npath = {toml(tmp_path)}\n'
+    route = '[[routes]]\nevent = "state_changed"\nserver = "one"\nhandler = "own"\n'
+    running = RunningDaemon(tmp_path / "d", puppet("one", SERVERS / "lite.py") + own + route)
+    with serving(running):
+        running.until_ready()
+        running.until(lambda: out.exists() and out.read_text() == "first", "the first event")
+        pid = running.server("one")["pid"]
+        module.write_text(code.format(str(out), "second"))
+
+        def told() -> bool:
+            running.control.post("/v1/events:emit", {"kind": "state_changed", "server": "one", "timeout": 5})
+            return out.read_text() == "second"
+
+        running.until(told, "the code as it was saved")
+        assert pid == running.server("one")["pid"]

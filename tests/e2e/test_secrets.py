@@ -2,98 +2,149 @@
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import json
 import os
 import pprint
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 from tests.e2e import canaries
-from tests.e2e.canaries import CANARY, FAILING, SINGING
-from tests.e2e.siege import Besieged, Client, besieged
+from tests.e2e.canaries import CANARY, FAILING, SINGING, secret
+from tests.e2e.leaks import leaks, writings
+from tests.e2e.places import ACTED_ON, DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.running import puppet
+from tests.e2e.telling import Told, told_by_a_daemon
 
+import mcpvisor.daemon
+from mcpvisor.daemon.cli.main import build_parser
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.table_reader import TableReader
 
-VERBS = (
-    *(("status",), ("status", "--json"), ("events",), ("tools",), ("plan",), ("handlers",), ("events", "dead")),
-    *(("doctor",), ("doctor", "--json"), ("plan", "--event", "state_changed"), ("connect", "cursor"), ("plan", "--json")),
-)
-"""What a person may type; verbs that are not there yet have nothing to tell but that."""
-
-ORIGINS = ("--origin", "--all")
-SETTLED = ("backoff", "failed", "crash_loop", "auth_required", "degraded")
+FAILING_ALOUD = ("handshake", "ending", "unauthorized", "broken", "refused", "by_post", "by_basic", "by_key")
+"""Servers whose reason holds what they were sent."""
 
 
-@pytest.fixture
-def web() -> Iterator[str]:
-    """The address of a server that repeats whatever it is sent."""
-    command = [sys.executable, canaries.SERVERS / "leaky.py", "http"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
-    process.kill()
-    process.wait()
-    process.stdout.close()
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """What came out of one daemon over two runs, in which every secret was put to use."""
+    return told_by_a_daemon(tmp_path_factory.mktemp("s"))
 
 
-def test_canaries(tmp_path: Path, web: str):
-    """Whatever servers and handlers do with their secrets, no log, answer, event, metric, error or file of ours holds one.
-
-    A secret that is replaced restarts those that have it in their environment and no others; the old one stays masked.
+def test_canaries(told: Told):
+    """Whatever servers, handlers, clients and operators do with secrets, no log, journal, answer, event, metric, error or file
+    of ours holds one, in none of the writings in which it may come back.
     """
-    given = tmp_path / "credentials"
-    given.mkdir(0o700)
-    (given / "given").write_text(f"{CANARY}-given\n")
-    kept = tmp_path / canaries.KEPT_SECRET
-    kept.write_text(f"{CANARY}-kept\n")
-    kept.chmod(0o600)
-    environ = canaries.environ() | {"CREDENTIALS_DIRECTORY": str(given), "MCPVISOR_LOG__LEVEL": "debug"}
-    servers = canaries.entries(web, tmp_path) + canaries.faulty() + canaries.handlers(web, tmp_path)
-    shown: dict[str, str] = {}
-    with besieged(tmp_path / "d", servers, env=environ, ready=("sample",)) as daemon:
-        for name, text in canaries.broken_files().items():
-            daemon.write(name, text)
-        shown["reload"] = verb(daemon, environ, "reload", "--json")
-        for name in FAILING:
-            daemon.until(lambda name=name: daemon.server(name)["state"] in SETTLED, f"{name} to fail")
-        for name in SINGING:
-            daemon.until(lambda name=name: daemon.server(name)["tools"], f"{name} to list its tools")
-        shown["events, live"] = live(daemon)
-        shown["emit"] = verb(daemon, environ, "events", "emit", "--kind", "state_changed", "--server", "sample")
-        look_around(daemon, shown)
-        for words in VERBS:
-            shown[" ".join(words)] = verb(daemon, environ, *words)
-        shown["config show"] = verb(daemon, environ, "config", "show", *ORIGINS, str(daemon.folder / "config"))
-        shown["config show, json"] = verb(daemon, environ, "config", "show", "--all", "--json", str(daemon.folder / "config"))
-        shown["check"] = verb(daemon, environ, "check", str(daemon.folder / "config"))
-        wrong = {"MCPVISOR_GATEWAY__AUTH": f"{CANARY}-setting", "MCPVISOR_LOG__LEVLE": f"{CANARY}-misspelt"}
-        shown["check, wrong settings"] = verb(daemon, environ | wrong, "check", str(daemon.folder / "config"))
-        shown["process"] = process(daemon, environ)
-        rotate(daemon, kept)
-        shown["logs, rotated"] = json.dumps(daemon.control.get("/v1/servers/everywhere/logs"))
-    shown["log"] = daemon.log_text()
-    shown["state"] = "".join(
-        path.read_bytes().decode("utf-8", "replace") for path in (daemon.folder / "state").rglob("*") if path.is_file()
-    )
-    found = {place: _around(text) for place, text in shown.items() if "canary" in text.lower()}
+    found = leaks(told.shown, told.more, told.passed)
 
     assert {} == found, json.dumps(found, indent=1)
-    assert [] == [place for place, text in shown.items() if len(text) < 3]
-    assert "everywhere" in shown["log"]
-    assert "[servers.everywhere]" in shown["config show"]
-    assert "servers.neighbour" in shown["config show, json"]
-    assert all(f"handler {name}" in shown["log"] for name in ("program", "python"))
-    assert shown["explain everywhere"].count("***") > 1
-    assert shown["logs spelling"].count("***") >= 5 * 5, shown["logs spelling"]
-    assert "/servers.d/broken.json:1" in shown["check"]
-    assert {"no_key", "no_word", "wrong_auth"} <= set(re.findall('"server": "([a-z_]+)"', shown["reload"]))
+
+
+def test_the_canaries_were_put_to_use(told: Told):
+    """Each secret got where it belongs, and those that got it have told it: what is not seen anywhere was said."""
+    sent = {
+        *("header", "bearer", "query", "key", "client", "hook", "hook-header", "moved"),
+        *("echo-query", "echo-client", "printed", "echo-key/+=", "post/+=", "basic/+=", "odd"),
+        *(f"gave-{word}" for word in ("access", "session-1", "cookie", "event")),
+    }
+
+    forms = {one: writings(secret(one)) | writings(quote_plus(secret(one))) for one in sent}
+
+    assert set() == {one for one in sent if not any(form in told.received for form in forms[one])}
+    assert "client_assertion=eyj" in told.received
+    assert {"everywhere": secret("content/+="), "neighbour": secret("operator/+=")} == {
+        name: answer["password"] for name, answer in told.answers.items()
+    }
+    assert any(secret("echo-client") in one or secret("gave-access") in one for one in told.results)
+    assert all(told.passed[place][0] in told.shown[place] for place in told.passed)
+    assert told.shown["logs spelling, up"].count("***") >= 6 * 5, told.shown["logs spelling, up"]
+    assert told.shown["logs neighbour, up"].count("***") >= 2 * 6, told.shown["logs neighbour, up"]
+    assert all(told.shown[f"explain {name}, up"].count("***") > 1 for name in (*SINGING, *FAILING_ALOUD))
+    assert told.shown["what a handler was told"].count("***") > 10
+    assert {"no_key", "no_word", "wrong_auth"} <= set(re.findall('"server": "([a-z_]+)"', told.shown["reload, broken"]))
+    assert "/servers.d/broken.json:1" in told.shown["check {config}, up"]
+
+
+def test_every_place_was_looked_at(told: Told):
+    """Nothing that was to be looked at was empty, and no verb and no route of the control API was left out."""
+    typed = {*UP, *DOWN, *OF_A_SERVER}
+    looked = {path.partition("?")[0] for path in READ} | {
+        f"/v1/servers/{{server}}{path.partition('?')[0]}" for path in READ_OF_A_SERVER
+    }
+    sources = Path(mcpvisor.daemon.__path__[0]).rglob("*.py")
+    routes = {found for file in sources for found in re.findall(r'Route\("(/[^"]+)"', file.read_text())}
+
+    assert [] == [place for place, text in told.shown.items() if len(text) < 3]
+    assert set() == _verbs(build_parser()) - {word for words in typed for word in _prefixes(words)} - LEFT_OUT.keys()
+    assert routes == looked | ACTED_ON
+    assert told.journal_records > 200
+    assert told.journal_files > 0
+    assert "everywhere" in told.shown["log"]
+    assert "[servers.everywhere]" in told.shown["config show --origin --all {config}, up"]
+    assert all(f"handler {name}" in told.shown["journal"] for name in ("program", "python", "hook", "moved", "unfound"))
+    assert {400, 401, 403, 404, 421} <= set(told.refusals)
+
+
+def test_a_secret_is_in_the_processes_that_are_given_it_and_no_others(told: Told):
+    """No canary is in the arguments or the environment of the daemon, of its helpers, or of servers that it is not of."""
+    shared = {"environ-proxy"}
+    environs = {
+        "everywhere": {"kept"},
+        "spelling": {"env/+=", "password", "part/+=", "given", "inherited"},
+        "neighbour": set[str](),
+        "handler__python": {"python-env"},
+    }
+    arguments = {"argument": {"argument", "option"}}
+
+    assert {"daemon", "helper", "argument", *environs} <= {one.whose for one in told.processes}
+    for one in told.processes:
+        of_all = shared if one.whose not in ("daemon", "helper") else set[str]()
+        assert (one.whose, arguments.get(one.whose, set[str]())) == (one.whose, set(one.arguments))
+        assert (one.whose, of_all | environs.get(one.whose, set[str]())) == (one.whose, set(one.environ))
+    assert "0" == next(line for line in told.shown["limits"].splitlines() if line.startswith("Max core file size")).split()[4]
+
+
+def test_files_of_ours_are_ours_alone(told: Told):
+    """Nobody else reads what lies in the state folder, but for the token of the gateway, or a backup of it."""
+    assert {name: mode for name, mode in told.modes.items() if mode & 0o077} == {}
+
+
+def test_a_fault_of_ours_tells_no_secret(tmp_path: Path):
+    """A daemon that fails by a fault of its own says by which one, with exit code 1, and without the secrets in it."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "mcpvisor.toml").write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}/state"\n[control]\nlisten = "unix:{tmp_path}/control.sock"\n'
+        '[gateway]\nlisten = "127.0.0.1:0"\n[metrics]\nlisten = []\n'
+        + puppet("a", canaries.SERVERS / "lite.py", env={"A": "${FAULT}"})
+    )
+    command = [sys.executable, "-m", "tests.e2e.crashing", "run", "--config", str(folder)]
+    root = Path(__file__).parents[2]
+    environ = {**os.environ, "FAULT": secret("fault/+=")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=root, timeout=60)
+
+    assert 1 == done.returncode
+    assert "LookupError: no place for ***" in done.stderr
+    assert {} == leaks({"stderr": done.stderr, "stdout": done.stdout})
+
+
+def _prefixes(words: str) -> list[str]:
+    split = words.split()
+    return [" ".join(split[:count]) for count in (1, 2)]
+
+
+def _verbs(parser: argparse.ArgumentParser, before: tuple[str, ...] = ()) -> set[str]:
+    below = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    found = {" ".join(before)} if before and (not below or parser.get_default("run")) else set[str]()
+    for action in below:
+        for name, verb in action.choices.items():
+            found |= _verbs(verb, (*before, name))
+    return found
 
 
 def test_specs_print_no_secret(tmp_path: Path):
@@ -103,14 +154,16 @@ def test_specs_print_no_secret(tmp_path: Path):
         folder.chmod(0o755)
     kept = tmp_path / canaries.KEPT_SECRET
     given = tmp_path / "given"
+    key = tmp_path / "key.pem"
     main = tmp_path / "mcpvisor.toml"
-    servers = canaries.entries("http://127.0.0.1:1", tmp_path) + canaries.faulty()
+    servers = canaries.entries("http://127.0.0.1:1", tmp_path) + canaries.echoing("http://127.0.0.1:1", key) + canaries.faulty()
     main.write_text(
         f'[defaults]\nenv = {{ D = "{CANARY}-default" }}\n{servers}{canaries.handlers("http://127.0.0.1:1", tmp_path)}'
     )
     for file in (kept, given):
         file.write_text(f"{CANARY}-file")
-    for file in (kept, given, main):
+    key.write_text(canaries.private_key())
+    for file in (kept, given, key, main):
         file.chmod(0o600)
 
     loaded = load([tmp_path], {**os.environ, **canaries.environ(), "CREDENTIALS_DIRECTORY": str(tmp_path)})
@@ -118,74 +171,12 @@ def test_specs_print_no_secret(tmp_path: Path):
     named = {name for one in loaded.loads for name in one.rejected}
     assert {*FAILING, *SINGING, "sample"} == set(loaded.specs)
     assert {"invalid", "misspelt", "env_list", "no_form"} <= named
-    assert {"program", "hook", "proxied", "python", "rules", "heard"} == set(loaded.handlers)
+    assert {"program", "hook", "moved", "unfound", "untrusted", "proxied", "python", "rules", "heard", "written"} == set(
+        loaded.handlers
+    )
     copied = [asdict(spec) for spec in (*loaded.specs.values(), *loaded.handlers.values())]
     for shown in (repr(loaded), pprint.pformat(loaded), repr(copied), json.dumps(copied, default=str)):
-        assert "canary" not in shown, _around(shown)
-
-
-def look_around(daemon: Besieged, shown: dict[str, str]) -> None:
-    """What the control API, the gateway and the metrics tell."""
-    client = Client(daemon).open()
-    for name in [one["name"] for one in daemon.status()["servers"]]:
-        shown[f"explain {name}"] = json.dumps(daemon.explain(name))
-        shown[f"logs {name}"] = json.dumps(daemon.control.get(f"/v1/servers/{name}/logs"))
-        shown[f"call {name}"] = json.dumps(client.call(f"{name}__say"))
-    client.close()
-    shown["status"] = json.dumps(daemon.status())
-    shown["metrics"] = daemon.metrics()
-
-
-def verb(daemon: Besieged, environ: dict[str, str], *words: str) -> str:
-    """What a verb of the command line prints."""
-    command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "--socket", str(daemon.socket), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environ})
-    return done.stdout + done.stderr
-
-
-def process(daemon: Besieged, given: dict[str, str]) -> str:
-    """What everybody may see of the daemon's process, without what it was given itself."""
-    proc = Path(f"/proc/{daemon.pid}")
-    ours = [one for one in proc.joinpath("environ").read_text().split("\0") if one.partition("=")[0] not in given]
-    limits = proc.joinpath("limits").read_text()
-    assert "0" == next(line for line in limits.splitlines() if line.startswith("Max core file size")).split()[4]
-    return "\n".join([proc.joinpath("cmdline").read_text(), *ours])
-
-
-def rotate(daemon: Besieged, kept: Path) -> None:
-    """Replace a secret as a rename does, and see who is started anew."""
-    before = {one["name"]: one for one in daemon.status()["servers"]}
-    fresh = kept.with_name("fresh")
-    fresh.write_text(f"{CANARY}-fresh\n")
-    fresh.chmod(0o600)
-    fresh.rename(kept)
-    changes = daemon.control.post("/v1/reload", {})["changes"]
-    assert [("everywhere", "restart", ["env"])] == [(one["server"], one["change"], one["fields"]) for one in changes]
-    daemon.until(lambda: daemon.server("everywhere")["pid"] not in (None, before["everywhere"]["pid"]), "everywhere, anew")
-    daemon.until(lambda: daemon.server("everywhere")["tools"], "everywhere to list its tools")
-    daemon.order("neighbour", "restart")
-    daemon.until(lambda: daemon.server("neighbour")["pid"] not in (None, before["neighbour"]["pid"]), "neighbour, anew")
-    daemon.until(lambda: daemon.server("neighbour")["tools"], "neighbour to list its tools")
-    for name in ("argument", "spelling", "sample"):
-        assert before[name]["pid"] == daemon.server(name)["pid"]
-
-
-def live(daemon: Besieged) -> str:
-    """What the stream of events tells while a server says things that nobody asked for."""
-    seen = []
-    with contextlib.closing(daemon.control.follow("/v1/events", {"server": "everywhere"})) as stream:
-        daemon.order("everywhere", "restart")
-        for name, event in stream:
-            seen.append(json.dumps([name, event]))
-            if event.get("kind") == "server_state_changed" and event["new"] in ("ready", "degraded"):
-                break
-    assert any("server_notified" in one for one in seen), seen
-    return "\n".join(seen)
-
-
-def _around(text: str) -> str:
-    at = text.lower().index("canary")
-    return text[max(0, at - 120) : at + 60]
+        assert {} == leaks({"printed": shown})
 
 
 EVERY_KEY = """

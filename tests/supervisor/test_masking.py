@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.known_secrets import KnownSecrets
-from mcpvisor.supervisor.masking import MAX_CUTS, MAX_DEPTH, Mask
+from mcpvisor.supervisor.masking import MAX_CUTS, MAX_DEPTH, MAX_PASSING, Mask
 
 MASK = Mask(["s3cr3t-one", "s3cr3t-one-and-more", "tiny"])
 
@@ -31,9 +32,45 @@ def test_texts(text: str, masked: str):
     assert masked == MASK.text(text)
 
 
-def test_bytes():
-    """What is raw is masked before it is decoded."""
-    assert b"\xff *** \xff" == MASK.raw(b"\xff s3cr3t-one \xff")
+def shown(mask: Mask, raw: bytes) -> str:
+    """What is shown of bytes that somebody has written."""
+    return mask.text(clean_text(mask.raw(raw), 1000))
+
+
+@pytest.mark.parametrize(
+    ("secret", "raw", "told"),
+    [
+        ("s3cr3t-one", b"\xff s3cr3t-one \xff", "\ufffd *** \ufffd"),
+        ("s3cr3t-one", b"a s3cr\x1b[31m3t-one\x1b[0m b", "a *** b"),
+        ("s3cr3t\x1b[31m-one", b"a s3cr3t\x1b[31m-one b", "a *** b"),
+        ("two  \t spaces", b"a two  \t spaces b", "a *** b"),
+    ],
+)
+def test_bytes(secret: str, raw: bytes, told: str):
+    """A secret is masked whether escapes are in it, or in what was written, or bytes that are no text stand beside it."""
+    assert told == shown(Mask([secret]), raw)
+
+
+def test_a_part_never_hides_the_whole():
+    """Of a secret in which another one stands, or that overlaps it, nothing is left, whoever they belong to."""
+    known = KnownSecrets()
+    known.learn(["another-s3cr3t-one-of-all", "s3cr3t-one-and-half"])
+    mask = Mask(["s3cr3t-one", "begin-another-s3c"], known)
+
+    assert "a *** b" == mask.text("a another-s3cr3t-one-of-all b")
+    assert "a *** b" == mask.text("a begin-another-s3cr3t-one-of-all b")
+    assert {"a": "***"} == mask.told({"a": "another-s3cr3t-one-of-all"})
+    assert "*** b" == shown(mask, b"another-s3cr3t-one\x1b[0m-of-all b")
+    assert "******" == mask.text("s3cr3t-ones3cr3t-one")
+
+
+def test_many_of_one_kind_leave_the_others():
+    """However many ids of sessions there were, the token in force is masked."""
+    mask = Mask()
+    mask.learn_passing(["the-token"])
+    mask.learn_passing([f"session-{number}" for number in range(MAX_PASSING + 1)], "session")
+
+    assert "session-0 *** ***" == mask.text("session-0 session-1 the-token")
 
 
 def test_values():
@@ -135,5 +172,5 @@ def test_a_secret_in_another_writing_is_masked(told: str):
     mask = Mask(["ab/c+d=\u00e9!"])
 
     assert "x *** y" == mask.text(f"x {told} y")
-    assert b"x *** y" == mask.raw(f"x {told} y".encode())
+    assert "x *** y" == shown(mask, f"x {told} y".encode())
     assert {"a": "x *** y"} == mask.value({"a": f"x {told} y"})

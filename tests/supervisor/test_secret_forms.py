@@ -52,7 +52,8 @@ def test_each_line_of_a_key():
     mask = Mask([KEY])
 
     assert "-----BEGIN PRIVATE KEY----- of x" == mask.text("-----BEGIN PRIVATE KEY----- of x")
-    assert b"key: ***" == mask.raw(b"key: MIGHAgEAMBMGByqGSM49")
+    assert "key: ***" == mask.text("key: MIGHAgEAMBMGByqGSM49")
+    assert b"a *** b" == mask.raw(f"a {KEY} b".encode())
 
 
 def test_what_rotates_for_ever_is_bounded():
@@ -99,6 +100,16 @@ def test_known_secrets_are_bounded():
     assert "***" == known.text("in-force-00")
     assert "***" == known.text(f"rotated-{MAX_KNOWN:05}")
     assert "rotated-00001" == known.text("rotated-00001")
+
+
+def test_what_is_our_own_is_known_for_good():
+    """However many secrets of entries come and go, one of the daemon itself stays masked."""
+    known = KnownSecrets()
+    known.learn_own("our-own-token")
+    known.learn(f"secret-{number:06}" for number in range(MAX_KNOWN * 2))
+    known.learn([])
+
+    assert "*** ***" == known.text(f"our-own-token secret-{MAX_KNOWN:06}")
 
 
 def test_known_secrets_take_no_time_by_their_number():

@@ -40,7 +40,7 @@ from mcpvisor.daemon.log_level import LogLevel
 from mcpvisor.daemon.notice import DrainNotice
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits
 from mcpvisor.daemon.questions.routed import RoutedQuestions
-from mcpvisor.daemon.reloading import DaemonReloading
+from mcpvisor.daemon.reloading import DaemonReloading, faults_in_status
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.daemon.state_dir import StateDir
 from mcpvisor.daemon.systemd import Handover, Notifier, Watchdog, extend_stop
@@ -105,6 +105,7 @@ class Daemon:
             tell=self._tell,
             handler_for=RoutedQuestions(lambda: self._handlers, lambda: reloader.applied.handlers),
             allowed=self._allowed,
+            given=self._given,
         )
         observer = ProgressObserver(recorder)
         self._supervisor = Supervisor(
@@ -116,6 +117,7 @@ class Daemon:
             store=self._keeper.store,
             known_secrets=known_secrets,
         )
+        self._known_secrets = known_secrets
         self._subtree = subtree
         self._handlers = HandlerEngine(
             self._supervisor.bus,
@@ -164,6 +166,9 @@ class Daemon:
 
     def _tell(self, event: ServerEvent) -> None:
         self._supervisor.tell(event)
+
+    def _given(self, server: str, texts: Sequence[str]) -> None:
+        self._supervisor.has_given(server, texts)
 
     async def serve(self, on_ready: OnReady | None = None) -> None:
         """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
@@ -251,6 +256,8 @@ class Daemon:
             desk=self._desk,
         )
         await parts.enter_async_context(gateway)
+        if gateway.token is not None:
+            self._known_secrets.learn_own(gateway.token)
         addresses: dict[str, Sequence[str]] = {"gateway": gateway.addresses, "metrics": metrics.addresses}
         facts = Facts(
             version=__version__,
@@ -338,9 +345,7 @@ class Daemon:
     def _status_line(self) -> str:
         statuses = [status for status in self._supervisor.statuses() if status.wanted == "running"]
         ready = sum(status.is_healthy for status in statuses)
-        rejected = len(self._reloader.applied.rejected)
-        errors = f"; {rejected} configuration error{'s' if rejected > 1 else ''}" if rejected else ""
-        return f"{ready}/{len(statuses)} servers ready{errors}"
+        return f"{ready}/{len(statuses)} servers ready{faults_in_status(self._reloader.applied)}"
 
     def _tell_ready(self, addresses: Mapping[str, Sequence[str]]) -> None:
         self._notifier.ready(self._status_line())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping
@@ -16,6 +17,7 @@ from mcpvisor.daemon.log_repeats import RepeatLimit
 from mcpvisor.daemon.log_sink import LogRecord, LogSink, Writer
 from mcpvisor.daemon.log_writers import ConsoleWriter, JournalWriter, JsonWriter
 from mcpvisor.daemon.redaction import redact
+from mcpvisor.supervisor.cleaning import clip
 from mcpvisor.supervisor.known_secrets import KnownSecrets
 
 _Fields = MutableMapping[str, Any]
@@ -24,6 +26,8 @@ LogFormat = Literal["auto", "journal", "console", "json"]
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _OURS: Final = "mcpvisor"
 _STDERR: Final = 2
+_REPR: Final = 200
+"""Characters that are shown of an object of which nothing else is known."""
 _ALIASES: Final = {"warn": "warning", "exception": "error", "fatal": "critical"}
 
 
@@ -47,6 +51,8 @@ class Log:
         self._repeats = RepeatLimit()
         self._sink = LogSink(writer, on_drop=on_drop, idle=lambda: self._repeats.expired(time.time()))
         self._handler = _StandardHandler(self)
+        self._hooks = threading.excepthook, sys.unraisablehook
+        """Those of the process, while ours are in their place."""
 
     @property
     def sink(self) -> str:
@@ -68,13 +74,20 @@ class Log:
         return LEVELS[level] >= self._threshold
 
     def install(self) -> None:
-        """Route structlog, the standard library's logging and its warnings here.
+        """Route structlog, the standard library's logging, its warnings and what nobody has caught here.
 
         Other people's loggers are heard from WARNING on: the SDK writes session ids at INFO.
         """
         self._sink.start()
         structlog.configure(
-            processors=[self._drop_hidden, structlog.contextvars.merge_contextvars, _pop_exception, redact, self._queue],
+            processors=[
+                self._drop_hidden,
+                structlog.contextvars.merge_contextvars,
+                _pop_exception,
+                self._mask,
+                redact,
+                self._queue,
+            ],
             wrapper_class=structlog.BoundLogger,
             logger_factory=lambda *_: None,
             cache_logger_on_first_use=False,
@@ -84,6 +97,8 @@ class Log:
         root.setLevel(logging.WARNING)
         logging.getLogger(_OURS).setLevel(self._threshold)
         logging.captureWarnings(capture=True)
+        self._hooks = threading.excepthook, sys.unraisablehook
+        threading.excepthook, sys.unraisablehook = self._thread_failed, self._unraisable
 
     def emit(self, level: str, message: str, fields: Mapping[str, Any], at: float | None = None) -> None:
         """Queue a record whose texts are cleaned already; whatever is known to be secret is masked here, whoever wrote it."""
@@ -95,6 +110,7 @@ class Log:
     def close(self, timeout: float = 1.0) -> None:
         """Write what is queued, for at most `timeout` seconds. The last act of the daemon: later records are lost."""
         logging.captureWarnings(capture=False)
+        threading.excepthook, sys.unraisablehook = self._hooks
         logging.getLogger().removeHandler(self._handler)
         self._sink.close(timeout)
 
@@ -103,6 +119,24 @@ class Log:
         if not self.is_shown(_level_of(method)):
             raise structlog.DropEvent
         return event_dict
+
+    def _mask(self, _logger: object, _method: str, event_dict: _Fields) -> _Fields:
+        """Before the rules for credentials, which may take a part of a secret out, and leave the rest."""
+        return {name: self._known_secrets.value(value) for name, value in event_dict.items()}
+
+    def emit_raw(self, level: str, event: Mapping[str, Any], at: float | None = None) -> None:
+        """Queue a record of somebody else, whose message is its `event`."""
+        cleaned = dict(redact(None, level, self._mask(None, level, dict(event))))
+        self.emit(level, str(cleaned.pop("event")), cleaned, at=at)
+
+    def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+            name = failed.thread.name if failed.thread is not None else "?"
+            self.emit_raw("error", {"event": f"the thread {name} has failed", "exception": _told(failed.exc_value)})
+
+    def _unraisable(self, ignored: sys.UnraisableHookArgs) -> None:
+        told = f"{ignored.err_msg or 'an exception was ignored in'}: {clip(repr(ignored.object), _REPR)}"
+        self.emit_raw("error", {"event": told, **({"exception": _told(ignored.exc_value)} if ignored.exc_value else {})})
 
     def _queue(self, _logger: object, method: str, event_dict: _Fields) -> NoReturn:
         message = str(event_dict.pop("event", ""))
@@ -126,8 +160,7 @@ class _StandardHandler(logging.Handler):
             event = {"event": f"a log call of {record.name} failed: {error}", "logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
             event["exception"] = _told(record.exc_info[1])
-        cleaned = dict(redact(None, level, event))
-        self._log.emit(level, str(cleaned.pop("event")), cleaned, at=record.created)
+        self._log.emit_raw(level, event, record.created)
 
 
 def open_log(

@@ -15,7 +15,7 @@ from mcpvisor.daemon.config.applied import Applied, decide, hold_back, let_go
 from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.problems import Problem
-from mcpvisor.daemon.config.reload import Reloader, ReloadReport, rejected_json
+from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.config.settings import changed_settings
 from mcpvisor.daemon.control.drift import OrderedLevel, drift_between
 from mcpvisor.daemon.control.reloading import ConfigState, Plan
@@ -77,7 +77,7 @@ class DaemonReloading:
         ]
         # All of them: what was edited may have been seen by the watcher before this reload, which then finds nothing new.
         taken_back = [one.problem() for one in held.values()]
-        more = _state(False, rejected_json(one for one in taken_back if one not in report.rejected))["rejected"]
+        more = [one.rejection() for one in taken_back if one not in report.rejected]
         return ReloadAnswer(
             ok=answer["ok"] and not more,
             changes=changes,
@@ -188,13 +188,13 @@ class DaemonReloading:
         """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""
         if not paths:
             applied = await self._reloader.preview()
-            state = _state(applied.ok, rejected_json(applied.rejected))
+            state = _state(applied.ok, applied.rejected)
             return self._plan(applied, state, applied.needs_restart)
         read = partial(load, [Path(path) for path in paths], dict(os.environ))
         loaded = await anyio.to_thread.run_sync(read)
         found = decide(None, loaded, anyio.current_time())
         settings = changed_settings(self._reloader.applied.running, found.basis.settings) if found is not None else ()
-        state = _state(not loaded.problems, rejected_json(loaded.problems))
+        state = _state(not loaded.problems, loaded.problems)
         return self._plan(found, state, settings)
 
     def _plan(self, applied: Applied | None, state: ConfigState, settings: tuple[str, ...]) -> Plan:
@@ -221,7 +221,7 @@ class DaemonReloading:
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
         applied = self._reloader.applied
-        return _state(applied.ok, rejected_json(applied.rejected))
+        return _state(applied.ok, applied.rejected)
 
     async def _all_ready(self, timeout: float) -> bool:
         with anyio.move_on_after(timeout):
@@ -245,6 +245,17 @@ def learn_secrets(known: KnownSecrets, applied: Applied) -> None:
     )
 
 
+def faults_in_status(applied: Applied) -> str:
+    """What systemd's one line says of the configuration; empty where nothing is wrong with it."""
+    count = len(applied.rejected)
+    if not count:
+        return ""
+    told = f"; {count} configuration error{'s' if count > 1 else ''}"
+    mains = {None, *applied.basis.mains}
+    of_settings = [one for one in applied.rejected if not one.server and not one.handler and one.file in mains]
+    return f"{told}, and settings that an earlier run has kept" if any(one.version_of for one in of_settings) else told
+
+
 def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
     """Tell the metrics what came of a reload."""
     outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes or report.handlers else "rejected"
@@ -252,8 +263,5 @@ def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
     recorder.rejected_entries(len(report.rejected))
 
 
-def _state(ok: bool, rejected: list[dict[str, object]]) -> ConfigState:
-    return ConfigState(
-        ok=ok,
-        rejected=[{"where": str(one["where"]), "error": str(one["error"]), "server": str(one["server"])} for one in rejected],
-    )
+def _state(ok: bool, rejected: Iterable[Problem]) -> ConfigState:
+    return ConfigState(ok=ok, rejected=[one.rejection() for one in rejected])

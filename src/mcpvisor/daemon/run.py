@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
+from mcpvisor.daemon.redaction import clean_text
 from mcpvisor.daemon.reloading import count_reload, learn_secrets
 from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
 from mcpvisor.daemon.systemd import Handover, take_handover
@@ -51,6 +53,22 @@ async def serve(loaded: Loaded, *, on_ready: OnReady) -> int:
 
 
 async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover, on_ready: OnReady | None) -> int:
+    known_secrets = KnownSecrets()
+    try:
+        return await _run_with(known_secrets, reloader, recorder, handover, on_ready)
+    except Exception as error:  # noqa: BLE001 - a fault of ours; Python itself would print whatever secret it tells of
+        told = "".join(traceback.format_exception(error)).rstrip()
+        _complain(clean_text(known_secrets.text(f"it has failed, by a fault of its own\n{told}")))
+        return Exit.NO
+
+
+async def _run_with(
+    known_secrets: KnownSecrets,
+    reloader: Reloader,
+    recorder: MetricsRecorder,
+    handover: Handover,
+    on_ready: OnReady | None,
+) -> int:
     try:
         applied = await reloader.start()
     except NoConfiguration as error:
@@ -58,7 +76,6 @@ async def _run(reloader: Reloader, recorder: MetricsRecorder, handover: Handover
             _complain(str(problem))
         return Exit.CONFIG
     settings = applied.running
-    known_secrets = KnownSecrets()
     learn_secrets(known_secrets, applied)
     log = open_log(
         level=settings.log.level, log_format=settings.log.format, on_drop=recorder.log_dropped, known_secrets=known_secrets

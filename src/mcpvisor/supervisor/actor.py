@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -80,7 +81,7 @@ class ServerActor:
             SubscriptionTeller(spec.name, self._subscriptions_told, report.quoted, lambda: report.generation)
         )
         lasting = Lasting(restorer=self._restorer, log_level=self._log_level, probes=report, subscriptions=self.subscriptions)
-        self._http_memory = HttpMemory()
+        self._http_memory = HttpMemory(partial(report.mask.learn_passing, kind="session"))
         self._recall = Recall(shared.store, spec, report.mask)
         self._means = Means(
             opener=shared.opener,
@@ -112,6 +113,10 @@ class ServerActor:
         self.reporter.on_request = self._asking.answer
         self.reporter.on_update = self.subscriptions.updated
         self.reporter.on_missed = self.subscriptions.missed
+
+    async def told_offer(self) -> Offer:
+        """What the server offers, without secrets."""
+        return await self._recall.told(self.connection.offer)
 
     @property
     def spec(self) -> ServerSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -200,6 +200,11 @@ class Instances:
             self.end_all("its entry was edited")
         for one in self._of.values():
             one.actor.apply(_own(spec))
+
+    def has_given(self, texts: Sequence[str]) -> None:
+        """The server gets these as an answer, whichever of them has asked: see `Supervisor.has_given`."""
+        for one in self._of.values():
+            one.actor.reporter.mask.learn_passing(texts, "answer")
 
     def order(self, order: str, who: str) -> None:
         """An operator's order: what is not to run has no instances, and a restart is one of each."""

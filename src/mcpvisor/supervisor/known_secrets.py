@@ -16,6 +16,9 @@ SHORTEST: Final = 8
 ELLIPSIS: Final = "…"
 """Stands where a text was cut."""
 
+Span = tuple[int, int]
+"""Where something stands in a text: its first character, and the first one behind it."""
+
 MAX_KNOWN: Final = 4096
 """Values that are remembered, the newest ones: one that was replaced may still be in somebody's mouth."""
 
@@ -39,6 +42,7 @@ class KnownSecrets:
     """Masks the secrets of all entries. From every thread; the cost of a text grows with its length, not with their number."""
 
     def __init__(self) -> None:
+        self._own: tuple[str, ...] = ()
         self._known: dict[str, None] = {}
         self._arranged = _Arranged({}, {})
         self._lock = threading.Lock()
@@ -50,28 +54,30 @@ class KnownSecrets:
             known = {value: None for value in self._known if value not in fresh} | fresh
             known = dict.fromkeys(list(known)[-max(MAX_KNOWN, len(fresh)) :])
             if known.keys() != self._known.keys():
-                self._arranged = _arranged(known)
+                self._arranged = _arranged([*self._own, *known])
             self._known = known
+
+    def learn_own(self, value: str) -> None:
+        """Mask a secret of the daemon itself for good."""
+        with self._lock:
+            self._own = (*self._own, value)
+            self._arranged = _arranged([*self._own, *self._known])
 
     def text(self, text: str) -> str:
         """The text with every known secret masked, also one that was cut with the text."""
+        return masked(text, self.spans(text))
+
+    def spans(self, text: str) -> list[Span]:
+        """Where known secrets stand in a text; one may begin within another."""
         known = self._arranged
         looked = [at for at in range(0, len(text) - _GRAM + 1, _STRIDE) if text[at : at + _GRAM] in known.offsets]
         if not looked:
-            return text
+            return []
         heads = known.by_head
         begins = sorted({at - before for at in looked for before in known.offsets[text[at : at + _GRAM]]})
         found = [at for at in begins if at >= 0 and text[at : at + SHORTEST] in heads]
-        pieces: list[str] = []
-        done = 0
-        for at in found:
-            if at < done:
-                continue
-            length = max(_length(form, text, at) for form in heads[text[at : at + SHORTEST]])
-            if length:
-                pieces += [text[done:at], MASK]
-                done = at + length
-        return "".join([*pieces, text[done:]])
+        spans = [(at, at + max(_length(form, text, at) for form in heads[text[at : at + SHORTEST]])) for at in found]
+        return [(begin, end) for begin, end in spans if end > begin]
 
     def value(self, value: Any) -> Any:
         """A plain value, not deep, with every known secret in its texts and keys masked; the same one while none is known."""
@@ -84,6 +90,18 @@ class KnownSecrets:
         if isinstance(value, list | tuple):
             return [self.value(one) for one in value]
         return value
+
+
+def masked(text: str, spans: Iterable[Span]) -> str:
+    """The text with a mask in place of each span; those that overlap are one."""
+    pieces: list[str] = []
+    done = begun = ended = 0
+    for begin, end in sorted(spans):
+        if begin >= ended:
+            pieces += [text[done:begun], MASK] if ended else []
+            done, begun = ended, begin
+        ended = max(ended, end)
+    return "".join([*pieces, text[done:begun], MASK, text[ended:]]) if ended else text
 
 
 def _arranged(known: Iterable[str]) -> _Arranged:

@@ -61,6 +61,18 @@ class Recall:
             self.offer, self._told = masked, offer if masked is not NOTHING else NOTHING
             self.keep()
 
+    async def told(self, offer: Offer) -> Offer:
+        """An offer as it may be shown; what is kept of it costs nothing, else others have their turns meanwhile."""
+        if offer is self._told:
+            return self.offer
+        turns = _Turns()
+        changed: dict[str, Any] = {}
+        for name in _PARTS:
+            part = getattr(offer, name)
+            told = [await self._masked_value(one, turns) for one in (part if isinstance(part, tuple) else (part,))]
+            changed[name] = tuple(told) if isinstance(part, tuple) else told[0]
+        return replace(offer, **changed)
+
     async def _masked(self, offer: Offer) -> Offer:
         """The offer without secrets; nothing where it is too large to be kept."""
         size = 0

@@ -7,15 +7,16 @@ import signal as signals
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from dataclasses import fields, replace
+from typing import Any, AnyStr, Final
 
 import anyio
 
 from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text
+from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text, clip
 from mcpvisor.supervisor.entries import Dropped
-from mcpvisor.supervisor.known_secrets import KnownSecrets
+from mcpvisor.supervisor.known_secrets import ELLIPSIS, KnownSecrets
 from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
@@ -60,6 +61,13 @@ NOT_HISTORY: Final = (
     events.InstanceEnded,
 )
 """Events too frequent or too plain to be kept for `explain`; stderr has a ring of its own."""
+
+
+_ROOM: Final = 2
+"""How many times what is shown is looked at: a secret at its end is known as a whole, or by its begin at the cut."""
+
+_WORDS: Final = frozenset({"properties", "reason", "tool", "why"})
+"""Fields of events of others that may hold words of the server."""
 
 
 def is_kept(event: events.Event) -> bool:
@@ -120,11 +128,19 @@ class Reporter:
         """A reason or a detail with words of the server in it, fit for events, the status and the log."""
         return self._clean(text, REASON)
 
-    def _clean(self, text: bytes | str, limit: int) -> str:
-        # Cut before it is masked, which costs by its length; one character more, so that it shows that it was cut.
-        head = text[: limit * BYTES_PER_CHARACTER + 1]
-        masked = self.mask.raw(head) if isinstance(head, bytes) else self.mask.text(head)
-        return self.mask.text(clean_text(masked, limit))
+    def _clean(self, text: AnyStr, limit: int) -> str:
+        # Cut roughly before it is masked, which costs by its length.
+        head = text[: limit * BYTES_PER_CHARACTER]
+        shown = self.mask.text(clean_text(self.mask.raw(head), limit * _ROOM))
+        return clip(shown if len(head) == len(text) else f"{shown[: limit - 1]}{ELLIPSIS}", limit)
+
+    def of_others(self, event: events.ServerEvent) -> events.ServerEvent:
+        """An event that somebody else has made of the server, without secrets in what may be its words."""
+        told: dict[str, Any] = {}
+        for name in _WORDS.intersection(one.name for one in fields(event)):
+            said = getattr(event, name)
+            told[name] = tuple(map(self.mask.text, said)) if isinstance(said, tuple) else self.mask.text(said)
+        return replace(event, **told) if told else event
 
     def emit(self, event: events.Event) -> None:
         """Keep an event for `explain` and hand it to everybody."""

@@ -81,6 +81,8 @@ class TlsTrust:
     replace: bool = False
     client_cert: str | None = None
     client_key: str | None = None
+    contents: str = ""
+    """What tells these files from former ones of the same names, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

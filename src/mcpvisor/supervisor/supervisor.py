@@ -12,13 +12,13 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import anyio
 import anyio.abc
@@ -37,6 +37,7 @@ from mcpvisor.supervisor.lifecycle_messages import Wanted
 from mcpvisor.supervisor.log_level import LEVELS
 from mcpvisor.supervisor.looks import LOOKS, Looks
 from mcpvisor.supervisor.observer import CallObserver, NoObserver
+from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.opening import Opener
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
@@ -334,9 +335,25 @@ class Supervisor:
     def tell(self, event: ServerEvent) -> None:
         """Hand on what happened to a server outside of the supervisor; while the server is configured it is in its history."""
         if event.server in self._actors:
-            self._actors[event.server].reporter.emit(event)
+            reporter = self._actors[event.server].reporter
+            reporter.emit(reporter.of_others(event))
         else:
             self.bus.emit(event)
+
+    def has_given(self, name: str, texts: Sequence[str]) -> None:
+        """A server gets these as the answer to a question: they are masked in what it says from now on."""
+        if name in self._actors:
+            self._actors[name].reporter.mask.learn_passing(texts, "answer")
+            self._private[name].has_given(texts)
+
+    def told(self, name: str, value: Any) -> Any:
+        """A text or plain value of a server as it may be shown, without secrets of its own or of others."""
+        return self._actors[name].reporter.mask.told(value) if name in self._actors else self._known_secrets.value(value)
+
+    async def told_offer(self, name: str) -> Offer:
+        """What a server offers, as `told`. Raises UnknownServer."""
+        actor = self._actor(name)
+        return await actor.told_offer()
 
     async def wait_until(self, name: str, accept: Callable[[ServerStatus], bool]) -> ServerStatus:
         """Return as soon as `accept` likes the server's status; the caller brings the deadline. Raises UnknownServer."""

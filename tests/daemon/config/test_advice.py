@@ -73,6 +73,8 @@ def test_a_secret_in_a_command_line_is_found_by_its_name_or_its_shape(words: lis
         ("pnpm dlx server", "server@1.2.3"),
         ("bunx server", "server@1.2.3"),
         ("bun x server", "server@1.2.3"),
+        ("npx --api-key s3cr3t-word server", "server@1.2.3"),
+        ("npx -y --token s3cr3t-word", None),
         ("uvx mcp-server-time", "mcp-server-time==1.2.3"),
         ("uvx mcp-server-time@latest", "mcp-server-time==1.2.3"),
         ("uvx --python 3.12 mcp-server-time", "mcp-server-time==1.2.3"),

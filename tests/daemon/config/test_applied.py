@@ -57,6 +57,35 @@ def desk(etc: Path, environ: dict[str, str], write: Write) -> Desk:
     return desk
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "stays"),
+    [
+        ("servers.d/b.toml", "[servers", True),
+        ("servers.d/b.toml", "", True),
+        ("servers.d/b.toml", "[servers.b1]\ncommand = 1\n", False),
+        ("servers.d/only.toml", "[handlers", False),
+        ("mcpvisor.toml", "[servers", True),
+        ("mcpvisor.toml", '[servers.m]\ncommand = "true"\n[log]\nlevel = "loud"\n', False),
+    ],
+)
+def test_what_keeps_servers_says_so(desk: Desk, file: str, text: str, stays: bool) -> None:
+    """A file that cannot be used keeps the servers that it held; one of handlers alone, an entry and a setting keep none."""
+    desk.put("servers.d/only.toml", text='[handlers.h]\ntype = "log"\n')
+    desk.decide()
+    desk.put(file, text=text)
+
+    assert {stays} == {problem.keeps_servers for problem in desk.decide().rejected}
+
+
+def test_a_strict_reload_keeps_all_servers(desk: Desk) -> None:
+    """With `strict` whatever is wrong keeps every server."""
+    desk.put("mcpvisor.toml", text="[daemon]\nstrict = true\n")
+    desk.decide()
+    desk.put("servers.d/b.toml", text="[servers.b1]\ncommand = 1\n")
+
+    assert [True] == [problem.keeps_servers for problem in desk.decide().rejected]
+
+
 def test_an_edit_changes_what_it_changes(desk: Desk) -> None:
     """Entries that are added, changed and removed come out so; all others stay equal."""
     before = desk.decide().specs

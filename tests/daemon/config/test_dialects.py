@@ -262,6 +262,12 @@ class TestVariables:
 
         assert ["1", "s"] == [reveal(arg) for arg in command_of(loaded.specs["a"]).args]
 
+    def test_a_command_of_opencode_without_a_word(self, load_text: Load) -> None:
+        """An empty list names no program."""
+        (problem,) = loaded_json(load_text, {"a": {"type": "local", "command": []}}, "mcp").problems
+
+        assert "mcp.a.command: is an empty list; expected the program to start" == problem.fault
+
     @pytest.mark.parametrize(
         ("written", "error"),
         [

@@ -118,10 +118,10 @@ def test_no_text_takes_long(load_text: LoadText, name: str, text: str) -> None:
 
 def test_of_very_many_faults_the_first_are_told(load_text: LoadText) -> None:
     """A hundred of a file, and how many more there are; the servers that are good run."""
-    text = "[servers.good]\ncommand = 'true'\n" + "".join(f"[servers.n{number}]\nq = 1\n" for number in range(5_000))
+    text = "[servers.good]\ncommand = 'true'\n" + "".join(f"[servers.n{number}]\nq = 1\n" for number in range(1_900))
     loaded = load_text(text, "a.toml")
 
-    assert (MOST + 1, "and 9900 more errors in this file") == (len(loaded.problems), loaded.problems[-1].message)
+    assert (MOST + 1, "and 3700 more errors in this file") == (len(loaded.problems), loaded.problems[-1].message)
     assert ["good"] == list(loaded.specs)
 
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from mcpvisor.daemon.config.look import Fingerprint
-from mcpvisor.daemon.config.reload import NoConfiguration, Reloader, ReloadReport, rejected_json
+from mcpvisor.daemon.config.reload import NoConfiguration, Reloader, ReloadReport
 from mcpvisor.daemon.handlers.changes import HandlerChange, changes_between
 from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.daemon.handlers.specs import HandlerSpec
@@ -105,14 +105,14 @@ async def test_a_rejected_entry_is_reported(
 
     where = f"{etc}/mcpvisor.toml:1:1"
     assert (report.ok, [r.trigger for r in reports], report.changes) == (False, ["start", "signal"], ())
-    assert (where, True) == (rejected_json(reloader.applied.rejected)[0]["where"], where in caplog.text)
-    assert "the last good version keeps running" in rejected_json(reloader.applied.rejected)[0]["error"]
+    assert (where, True) == (reloader.applied.rejected[0].rejection()["where"], where in caplog.text)
+    assert "the last good version keeps running" in reloader.applied.rejected[0].rejection()["error"]
     await reloader.reload("signal", goal.apply)
     assert 1 == caplog.text.count(where), "what the log has said is not said again at a reload of something else"
     write(etc / "mcpvisor.toml", ONE)
     assert (
         (await reloader.reload("signal", goal.apply)).ok,
-        rejected_json(reloader.applied.rejected),
+        [one.rejection() for one in reloader.applied.rejected],
     ) == (True, [])
 
 

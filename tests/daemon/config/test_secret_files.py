@@ -191,3 +191,59 @@ def test_credentials_that_are_settings(
     loaded = load([etc], {**environ, "CREDENTIALS_DIRECTORY": str(folder)})
 
     assert [folder / "mcpvisor_log__level"] == [problem.file for problem in loaded.problems]
+
+
+OF_FILES = """
+[servers.trusting]
+url = "https://a.test/mcp"
+tls = { ca = "tls/ca.pem", client_cert = "tls/cert.pem", client_key = "tls/key.pem" }
+[servers.other]
+url = "https://b.test/mcp"
+tls = { ca = "tls/other.pem" }
+[handlers.hook]
+type = "webhook"
+url = "https://c.test/"
+secret = "0123456789abcdef0123456789abcdef"
+tls = { ca = "tls/hook.pem" }
+[handlers.code]
+type = "python"
+path = "code"
+object = "own.module:Object"
+[handlers.installed]
+type = "python"
+object = "json:JSONDecoder"
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "servers", "handlers"),
+    [
+        *((f"tls/{name}.pem", ["trusting"], []) for name in ("ca", "cert", "key")),
+        ("tls/other.pem", ["other"], []),
+        ("tls/hook.pem", [], ["hook"]),
+        ("code/own/module.py", [], ["code"]),
+        ("code/own/another.py", [], []),
+    ],
+)
+def test_files_that_others_read(
+    etc: Path, environ: dict[str, str], write: Write, file: str, servers: list[str], handlers: list[str]
+) -> None:
+    """Another key, certificate or module of the same name is an edit of the entries that name it, and of no others."""
+    write(etc / "mcpvisor.toml", OF_FILES)
+    names = [f"tls/{name}.pem" for name in ("ca", "cert", "key", "other", "hook")]
+    for name in (*names, "code/own/module.py", "code/own/another.py"):
+        (etc / name).parent.mkdir(parents=True, exist_ok=True)
+        write(etc / name, "the first")
+    before = load([etc], environ)
+    same = load([etc], environ)
+    write(etc / file, "the second")
+    after = load([etc], environ)
+
+    assert () == before.problems == after.problems
+    assert {*(etc / name for name in names), etc / "code/own/module.py"} == set(before.secret_files)
+    assert (before.specs, before.handlers) == (same.specs, same.handlers)
+    changes = plan_changes(before.specs, after.specs)
+    assert [(name, Change.RESTART) for name in servers] == [
+        (one.server, one.change) for one in changes if one.change is not Change.KEEP
+    ]
+    assert handlers == [name for name in before.handlers if before.handlers[name] != after.handlers[name]]

@@ -159,6 +159,12 @@ class PuppetSupervisor:
     def statuses(self) -> list[ServerStatus]:
         return [self.now[name] for name in sorted(self.now)]
 
+    def told(self, name: str, value: Any) -> Any:
+        return value
+
+    async def told_offer(self, name: str) -> Offer:
+        return self.connection(name).offer
+
     def stderr_lines(self, name: str, lines: int = 50) -> list[StderrLine]:
         self.status(name)
         return [StderrLine(SAID_AT, text) for text in self.said[name][-lines:]] if lines else []

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from mcpvisor.daemon.config import meanwhile
+from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.control.evidence import Evidence, rejections_of
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.explain_text import as_text
@@ -164,26 +166,14 @@ def test_a_rejected_edit_is_in_the_first_line(lines):
 
 
 def test_which_rejections_are_a_servers_own(puppet):
-    """A server is concerned by what is wrong with its entry, and with its file where the last good version of that runs."""
-    entry = {"where": "/other.toml:1", "error": "bad", "server": "s"}
-    file = {"where": "/etc/mcpvisor/mcpvisor.toml:9:2", "error": "no TOML (the last good version keeps running)", "server": ""}
-    setting = {"where": "/etc/mcpvisor/mcpvisor.toml:1", "error": "gateway.listen: bad", "server": ""}
-    others = {"where": "/etc/mcpvisor/mcpvisor.toml:2", "error": "bad (the last good version keeps running)", "server": "t"}
+    """A server is concerned by what is wrong with its entry, and with its file where that keeps servers as they were."""
+    main = Path("/etc/mcpvisor/mcpvisor.toml")
+    entry = Problem(file=Path("/other.toml"), line=1, message="bad", server="s").rejection()
+    file = Problem(file=main, line=9, message="no TOML", keeps_running=True, keeps_servers=True).rejection()
+    setting = Problem(file=main, line=1, message="gateway.listen: bad", keeps_running=True).rejection()
+    others = Problem(file=main, line=2, message="bad", server="t", keeps_running=True, keeps_servers=True).rejection()
 
     assert [entry, file] == rejections_of(puppet.a_status("s"), [entry, file, setting, others])
-
-
-@pytest.mark.parametrize("is_main", [True, False])
-@pytest.mark.parametrize(
-    ("counts", "stays"), [({"server": 1}, True), ({"server": 3, "route": 1}, True), ({"handler": 1}, False)]
-)
-def test_a_file_that_cannot_be_read_concerns_the_servers_it_keeps(puppet, is_main, counts, stays):
-    """The words for what stays of a file are those by which its servers are told of it, also of an earlier run."""
-    words = meanwhile.of_file(counts, is_main=is_main)
-    place = "/etc/mcpvisor/mcpvisor.toml:9:2"
-    told = [{"where": place, "error": f"no TOML ({words}{more})", "server": ""} for more in ("", ", as of noon")]
-
-    assert (told if stays else []) == rejections_of(puppet.a_status("s"), told)
 
 
 @pytest.mark.parametrize(

@@ -359,8 +359,8 @@ async def test_no_secret_is_told(code: Code) -> None:
         "        note(open(f'/proc/{os.getpid()}/cmdline').read())\n"
         "        raise ValueError(self.token + os.environ['KEY'])\n"
     )
-    secret = Secret("canary-argument")
-    options = code.options(arguments={"token": secret.reveal()}, secrets=(secret,), env=(("KEY", Secret("canary-variable")),))
+    secret = Secret("c4nary-argument")
+    options = code.options(arguments={"token": secret.reveal()}, secrets=(secret,), env=(("KEY", Secret("c4nary-variable")),))
     LINES.clear()
     async with running(options) as handler:
         failed = await failing(handler)
@@ -368,7 +368,7 @@ async def test_no_secret_is_told(code: Code) -> None:
     shown += LINES
     assert "ValueError: ******" == str(failed)
     assert "*** ***" in LINES
-    assert [] == [text for text in shown if "canary" in text]
+    assert [] == [text for text in shown if "c4nary" in text]
 
 
 async def test_answers(code: Code) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.daemon.questions.asking import ACCEPTED, DECLINED, NAME_FORM, question
 
 from mcpvisor.daemon.questions.contract import CanBeAsked, Unaskable
-from mcpvisor.daemon.questions.preparing import judge, prepare
+from mcpvisor.daemon.questions.preparing import judge, prepare, secrets_of_answer
 from mcpvisor.daemon.questions.urls import UnsafeUrl, check_url
 from mcpvisor.daemon.questions.wording import under_name
 from mcpvisor.supervisor.questions import ROOTS, SAMPLING
@@ -284,3 +284,14 @@ class TestJudging:
 def test_what_a_client_has_declared(capabilities: JsonObject | None, can: CanBeAsked) -> None:
     """An empty `elicitation` means forms alone, in both eras."""
     assert can == CanBeAsked.of(capabilities)
+
+
+def test_what_of_an_answer_is_not_to_be_heard_again():
+    """All that a handler or an operator has said; of a client's words those that are secret by their name or their look."""
+    key = "ghp_abcdefghijklmnopqrstuvwx"
+    given = {"branch": "main-line", "password": "hunter22", "size": 3, "sure": True, "labels": ["wip-now", key]}
+    result = {"action": "accept", "content": given}
+
+    assert ["main-line", "hunter22", "wip-now", key] == secrets_of_answer(result, is_clients=False)
+    assert ["hunter22", key] == secrets_of_answer(result, is_clients=True)
+    assert [] == secrets_of_answer({"action": "decline"}, is_clients=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,15 @@ import pytest
 from mcpvisor.daemon.config.applied import Applied, decide
 from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.past import decide_with_past
+from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
+from mcpvisor.daemon.reloading import faults_in_status
 from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.daemon.versions.reading import read_past
 from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.daemon.versions.trials import Good
 from mcpvisor.supervisor.secret import reveal
-from mcpvisor.supervisor.spec import StdioLaunch
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, StdioLaunch
 
 pytestmark = pytest.mark.anyio
 
@@ -55,12 +58,21 @@ class Desk:
         await store.close()
         return applied
 
+    def reloader(self) -> Reloader:
+        """The reloader of the next run."""
+        return Reloader([self.etc], self.environ, past=lambda loaded: read_past(loaded, paths=[self.etc], environ=self.environ))
+
     async def start(self) -> Applied:
         """What the next run has in force at its start."""
-        reloader = Reloader(
-            [self.etc], self.environ, past=lambda loaded: read_past(loaded, paths=[self.etc], environ=self.environ)
-        )
-        return await reloader.start()
+        return await self.reloader().start()
+
+    async def reload(self, reloader: Reloader) -> tuple[Problem, ...]:
+        """What a reload finds wrong."""
+
+        async def apply(_: Iterable[ServerSpec]) -> list[PlannedChange]:
+            return []
+
+        return (await reloader.reload("command", apply)).rejected
 
 
 @pytest.fixture
@@ -87,6 +99,7 @@ async def test_a_main_file_that_cannot_be_used(desk: Desk, broken: str | None) -
     assert not after.ok
     assert {True} == {problem.keeps_running for problem in after.rejected}
     assert "which an earlier run has kept" in after.rejected[0].error
+    assert "; 1 configuration error, and settings that an earlier run has kept" == faults_in_status(after)
 
 
 async def test_the_state_is_found_by_a_line_of_a_broken_main_file(desk: Desk) -> None:
@@ -123,6 +136,41 @@ async def test_a_bad_entry_runs_as_it_was_with_the_secrets_of_now(desk: Desk) ->
     assert isinstance(target, StdioLaunch)
     assert "renewed" == reveal(target.args[1])
     assert [("x", True), ("worse", False)] == [(one.server, one.keeps_running) for one in after.rejected]
+    assert "; 2 configuration errors" == faults_in_status(after)
+
+
+async def test_the_age_of_what_runs_is_told_until_it_is_mended(desk: Desk) -> None:
+    """A plan and later reloads say how old the version is that runs, as the start does; what was good since has no age."""
+    await desk.ran()
+    desk.put(desk.drop_in, "[servers.y]\ncommand = 5\n")
+    reloader = desk.reloader()
+    started = await reloader.start()
+    planned = await reloader.preview()
+    again = await desk.reload(reloader)
+    desk.put(desk.drop_in, '[servers.y]\ncommand = "true"\n')
+    mended = await desk.reload(reloader)
+    desk.put(desk.drop_in, "[servers.y]\ncommand = 5\n")
+    after = await desk.reload(reloader)
+
+    (told,) = started.rejected
+    assert "the last good version keeps running, as of " in told.error
+    assert told.error.endswith(", which an earlier run has kept)")
+    assert (told,) == planned.rejected == again
+    assert () == mended
+    assert ["(the last good version keeps running)"] == [one.error[-37:] for one in after]
+
+
+async def test_a_strict_start_runs_what_is_kept(desk: Desk) -> None:
+    """With `strict` one bad entry leaves all that an earlier run has kept in force, and each fault says so with its age."""
+    desk.put(desk.main, desk.main_text().replace("[gateway]", "strict = true\n[gateway]"))
+    before = await desk.ran()
+    desk.put(desk.drop_in, '[servers.y]\ncommand = 5\n[servers.new]\ncommand = "true"\n')
+    after = await desk.start()
+
+    assert before.specs == after.specs
+    assert [("y", True)] == [(one.server, one.keeps_running) for one in after.rejected]
+    assert "daemon.strict is set" in after.rejected[0].error
+    assert "which an earlier run has kept" in after.rejected[0].error
 
 
 async def test_an_entry_whose_variable_is_gone_is_not_run(desk: Desk) -> None:
@@ -146,6 +194,20 @@ async def test_what_was_removed_meanwhile_is_gone(desk: Desk) -> None:
     without_entry = set((await desk.start()).specs)
 
     assert ({"x"}, {"x"}, set()) == (without_file, without_folder, without_entry)
+
+
+async def test_a_named_folder_that_is_not_there_keeps_what_it_held(desk: Desk) -> None:
+    """Its disk may come later: main file and drop-ins stay as they were, and what is said of it says so."""
+    before = await desk.ran()
+    other = desk.etc.parent / "other"
+    desk.etc.rename(other)
+    desk.environ["STATE_DIRECTORY"] = str(desk.state)
+    after = await desk.start()
+    other.rename(desk.etc)
+
+    assert before.specs == after.specs
+    assert all(problem.keeps_running and "which an earlier run has kept" in problem.error for problem in after.rejected)
+    assert not any("nothing of this file" in problem.error for problem in after.rejected)
 
 
 async def test_an_ordinary_start_opens_nothing(desk: Desk) -> None:

@@ -20,6 +20,7 @@ from mcpvisor.supervisor.open_calls import Origin
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 from mcpvisor.supervisor.transports.http import HttpWire
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 from mcpvisor.supervisor.transports.open_http import open_http
 from mcpvisor.supervisor.transports.sse import SseWire
 
@@ -199,9 +200,11 @@ def spec_of(url: str, **options: Any) -> ServerSpec:
 
 
 @asynccontextmanager
-async def wired(spec: ServerSpec, heard: Heard, *, transport: HttpTransport | None = None) -> AsyncIterator[HttpWire | SseWire]:
+async def wired(
+    spec: ServerSpec, heard: Heard, *, transport: HttpTransport | None = None, memory: HttpMemory | None = None
+) -> AsyncIterator[HttpWire | SseWire]:
     """A wire that is run; nothing is sent."""
-    async with open_http(spec, heard, transport=transport) as wire, anyio.create_task_group() as tasks:
+    async with open_http(spec, heard, transport=transport, memory=memory) as wire, anyio.create_task_group() as tasks:
         await tasks.start(wire.run, None, None)
         yield wire
         tasks.cancel_scope.cancel()

@@ -31,3 +31,15 @@ def test_sessions_that_are_remembered_are_few() -> None:
     owed = list(iter(memory.next_owed, None))
 
     assert [{"mcp-session-id": str(number)} for number in range(100 - MAX_UNENDED, 100)] == owed
+
+
+def test_what_names_us_is_told_to_be_secret():
+    """Ids and cookies that are long enough not to be guessed, of any origin."""
+    learnt: list[str] = []
+    memory = HttpMemory(learnt.extend)
+    memory.bind(Origin("https", "a.test", 443))
+    memory.jar.store(["sid=0123456789abcdef; Path=/", "lang=en"], "/", 0.0)
+    memory.given("session-1")
+    memory.given("f81d4fae-7dec-11d0", "")
+
+    assert ["0123456789abcdef", "f81d4fae-7dec-11d0"] == learnt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import anyio
 import pytest
@@ -21,6 +22,7 @@ from tests.supervisor.transports.http_rig import (
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.spec import HttpTransport
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +57,17 @@ async def test_calls() -> None:
                 for number in range(20):
                     tasks.start_soon(call, str(number))
             assert ("sse", [str(number) for number in range(20)]) == (wire.kind, sorted(got, key=int))
+
+
+async def test_the_address_of_a_session_is_secret() -> None:
+    """What is long in the address that the server has named is learnt: the id of the session is somewhere in it."""
+    learnt: list[str] = []
+    with puppet("sse_old.py") as server:
+        async with wired(sse_spec(server.url), Heard(), memory=HttpMemory(learnt.extend)) as wire:
+            await shake_hands(wire)
+    (session,) = learnt
+
+    assert re.fullmatch("[0-9a-f]{32}", session)
 
 
 async def test_question_within_a_call() -> None:

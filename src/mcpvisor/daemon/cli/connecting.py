@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import grp
 import os
-import pwd
 import shutil
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,12 +17,12 @@ from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.screen import screen_of
 from mcpvisor.daemon.cli.table import table
+from mcpvisor.daemon.cli.token_file import read_token, readers_of
 from mcpvisor.daemon.cli.verb import Verbs, add_verb
 from mcpvisor.supervisor.cleaning import escape_json
 
 _HEADER: Final = ("CLIENT", "NAME", "BY", "FILE")
 _ANYWHERE: Final = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
-_TOKEN_BYTES: Final = 4096
 
 
 _EXAMPLES: Final = ("mcpvisor connect", "mcpvisor connect claude-code", "mcpvisor connect cursor --server github")
@@ -56,7 +53,7 @@ def show_entry(arguments: argparse.Namespace) -> int:
         name=arguments.server or "mcpvisor",
         url=url if by_url else None,
         command=None if by_url else _command(arguments),
-        token=_read(token_file) if token_file is not None and arguments.token else "",
+        token=read_token(token_file) if token_file is not None and arguments.token else "",
         is_open=facts["gateway_token"] is None,
     )
     text = client.write(client, gateway)
@@ -131,19 +128,6 @@ def _view(client: Client, gateway: Gateway, token_file: Path | None, text: str) 
     }
 
 
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            token = opened.read(_TOKEN_BYTES).decode("ascii").strip()
-    except PermissionError as error:
-        raise CliError(Exit.PERMISSION, f"the token in {file} may not be read by you{_readers(file)}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(Exit.NO, f"the token in {file} cannot be read: {error}") from error
-    if not token.isprintable() or not token or " " in token:
-        raise CliError(Exit.NO, f"{file} holds no token")
-    return token
-
-
 def _about_token(file: Path | None, client: Client, *, has_token: bool) -> list[str]:
     """What a person has to know of the token."""
     if file is None:
@@ -152,25 +136,4 @@ def _about_token(file: Path | None, client: Client, *, has_token: bool) -> list[
         return ["the token is in it: whoever reads that file may use every tool; close it to others (chmod 600)"]
     where = f"the token is in {file}" if os.access(file, os.R_OK) else f"the token is in {file}, which you may not read"
     how = "" if "input" in client.reference else f"; have it in the client's environment as {VARIABLE}, or say --token"
-    return [clean_line(f"{where}{_readers(file)}{how}")]
-
-
-def _readers(file: Path) -> str:
-    """Who may read a file, as far as its mode can be seen; else nothing."""
-    try:
-        info = file.stat()
-    except OSError:
-        return ""  # its folder is closed to us, too
-    who = ["root"]
-    if info.st_uid != 0:
-        who.append(_name(info.st_uid, of_group=False))
-    if info.st_mode & stat.S_IRGRP:
-        who.append(f"the group {_name(info.st_gid, of_group=True)}")
-    return f" (readable by {', '.join(who)})"
-
-
-def _name(number: int, *, of_group: bool) -> str:
-    try:
-        return grp.getgrgid(number).gr_name if of_group else pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+    return [clean_line(f"{where}{readers_of(file)}{how}")]

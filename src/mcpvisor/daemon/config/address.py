@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -140,9 +142,12 @@ def read_tls(entry: TableReader) -> TlsTrust:
         client_cert=table.path("client_cert"),
         client_key=table.path("client_key"),
     )
+    contents: list[str] = []
     for key in ("ca", "client_cert", "client_key"):
         if (written := table.item(key)) is not None:
             check_file(entry, written, table.path(key))
+            contents.append(entry.scope.sources.contents(Path(table.path(key) or "")))
+    trust = replace(trust, contents="".join(contents))
     table.finish()
     item = table.item("client_key") or table.item("ca_mode")
     if item is not None and trust.client_key and not trust.client_cert:

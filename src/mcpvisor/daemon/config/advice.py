@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from mcpvisor.supervisor.secret_names import key_forms, option_names_secret
+
 
 class Advice(NamedTuple):
     """One piece of advice; `at` is the index of the word that it is about, 0 being the program."""
@@ -21,33 +23,20 @@ class Advice(NamedTuple):
 
 IN_ARGUMENTS: Final = "everybody who may list processes sees it there; put it into env"
 
-_SECRET_NAME = re.compile(
-    r"--?(?:[a-z0-9]+[-_])*(?:(?:api|access|secret|private|auth)[-_]?key|key|token|secret|password|passwd|pat|bearer|credentials?)",
-    re.IGNORECASE | re.ASCII,
-)
-_NOT_SECRET_NAME = re.compile(r"-.*(?:file|path|dir|env|name|type|url|id|command)", re.IGNORECASE | re.ASCII)
 _VALUE = re.compile(r"(?!-)\S{6,}", re.ASCII)
 """What may be the value of such an option; the next option, a file and a short word are none."""
 
-_SHAPES: Final = (
-    re.compile(r"\bsk-[A-Za-z0-9_-]{16,}", re.ASCII),  # OpenAI, Anthropic and those that follow them
-    re.compile(r"\bgh[opusr]_[A-Za-z0-9]{20,}", re.ASCII),
-    re.compile(r"\bgithub_pat_[A-Za-z0-9_]{20,}", re.ASCII),
-    re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}", re.ASCII),
-    re.compile(r"\bxox[abposr]-[A-Za-z0-9-]{10,}", re.ASCII),
-    re.compile(r"\bAKIA[0-9A-Z]{16}\b", re.ASCII),
-    re.compile(r"\bAIza[A-Za-z0-9_-]{30,}", re.ASCII),
-    re.compile(r"\bsk_live_[A-Za-z0-9]{16,}", re.ASCII),
-    re.compile(r"\bnpm_[A-Za-z0-9]{30,}", re.ASCII),
-    re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*", re.ASCII),  # a JWT
-    re.compile(r"\b[Bb]earer\s+[A-Za-z0-9._~+/-]{12,}=*", re.ASCII),
-    re.compile(r"://[^/\s:@]+:[^/\s@]+@", re.ASCII),  # a password in a URL
+_SHAPE: Final = re.compile(
+    rf"(?<![A-Za-z0-9])(?:{key_forms()})"
+    r"|\b[Bb]earer\s+[A-Za-z0-9._~+/-]{12,}=*"
+    r"|://[^/\s:@]+:[^/\s@]+@",  # a password in a URL
+    re.ASCII,
 )
 
 
 def looks_secret(text: str) -> bool:
     """Whether a text has the shape of a token, or a password in a URL."""
-    return any(shape.search(text) for shape in _SHAPES)
+    return _SHAPE.search(text) is not None
 
 
 def secret_words(words: Sequence[str]) -> list[Advice]:
@@ -61,17 +50,13 @@ def secret_words(words: Sequence[str]) -> list[Advice]:
         before = words[at - 1] if at > 0 else ""
         if "${" in word:
             continue
-        if joint and _is_secret_name(name) and _is_value(value):
+        if joint and option_names_secret(name) and _is_value(value):
             found.append(Advice(at, f"{name} looks like a secret: {IN_ARGUMENTS}"))
-        elif at > 1 and _is_secret_name(before) and _is_value(word):
+        elif at > 1 and option_names_secret(before) and _is_value(word):
             found.append(Advice(at, f"what follows {before} looks like a secret: {IN_ARGUMENTS}"))
         elif looks_secret(word):
             found.append(Advice(at, f"looks like a secret: {IN_ARGUMENTS}"))
     return found
-
-
-def _is_secret_name(word: str) -> bool:
-    return _SECRET_NAME.fullmatch(word) is not None and _NOT_SECRET_NAME.fullmatch(word) is None
 
 
 def _is_value(text: str) -> bool:

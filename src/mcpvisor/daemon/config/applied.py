@@ -5,12 +5,13 @@ Nothing here reads a file or a clock: what is written and what time it is are ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.config.absences import ABSENCE
+from mcpvisor.daemon.config.ages import Ages
 from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
 from mcpvisor.daemon.config.look import Fingerprint
@@ -62,6 +63,8 @@ class Applied:
     """By server the versions that did not become ready; `specs` has the former one of each."""
     rejected: tuple[Problem, ...] = ()
     """Everything that is written and not in force; each says whether a last good version keeps running."""
+    ages: Ages = field(default_factory=Ages)
+    """Of what an earlier run of the daemon has kept, and is in force in the place of what is wrong."""
     hints: tuple[Problem, ...] = ()
     contents: Fingerprint = field(default_factory=Fingerprint)
     """What was in the files when they were last read, good or bad."""
@@ -93,8 +96,10 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
     if basis is None:
         return None
     if last is not None and basis.settings.daemon.strict and loaded.problems:
-        kept = tuple(replace(problem, keeps_running=True, meanwhile=meanwhile.STRICT) for problem in loaded.problems)
-        kept += tuple(one.problem() for one in last.held.values())
+        kept = tuple(
+            replace(one, keeps_running=True, keeps_servers=True, meanwhile=meanwhile.STRICT) for one in loaded.problems
+        )
+        kept = (*last.ages.dated(kept), *(one.problem() for one in last.held.values()))
         return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
     deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
     files = deciding.files()
@@ -104,6 +109,10 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
     held = {name: replace(one, written=written[name]) for name, one in known.items() if written.get(name) == one.written}
     specs = {name: held[name].former if name in held else spec for name, spec in written.items()}
     handlers = deciding.handlers(files)
+    rejected = deciding.rejected(written, handlers, last)
+    ages = last.ages if last is not None else Ages()
+    before = last.written if last is not None else {}
+    ages = ages.after(rejected, [name for name, spec in written.items() if before.get(name) is spec])
     waiting = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
         basis=basis,
@@ -113,7 +122,8 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         handlers=handlers,
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
         held=held,
-        rejected=(*deciding.rejected(written, handlers, last), *(one.problem() for one in held.values())),
+        rejected=(*ages.dated(rejected), *(one.problem() for one in held.values())),
+        ages=ages,
         hints=loaded.hints,
         contents=loaded.contents,
         recheck_at=min(waiting) + ABSENCE if waiting else None,
@@ -188,7 +198,7 @@ class _Deciding:
             return None if is_given_up else replace(before, gone_since=since)
         if before.specs or before.is_named or before.handlers != GoodHandlers():
             what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"
-            self.extra.append(Problem(file=path, message=what, keeps_running=True))
+            self.extra.append(Problem(file=path, message=what, keeps_running=True, keeps_servers=bool(before.specs)))
         return replace(before, gone_since=None)
 
     def _is_elsewhere(self, before: GoodFile) -> bool:
@@ -241,6 +251,7 @@ class _Deciding:
         failed = {load.file.path: load.file for load in self.loaded.loads if load.failure is not None}
         marked: list[Problem] = []
         for problem in self.loaded.problems:
+            keeps_servers = False
             if problem.server:
                 keeps = problem.server in specs and problem.server in before and before[problem.server] is specs[problem.server]
                 owner = specs[problem.server].origin if problem.server in specs else ""
@@ -250,8 +261,9 @@ class _Deciding:
                 owner = handlers[problem.handler].origin if problem.handler in handlers else ""
                 words = meanwhile.of_handler(problem, keeps, owner)
             elif problem.file is not None and problem.file in failed:
-                known = self.last.get(problem.file)
-                keeps = known is not None
+                known = [good for path, good in self.last.items() if problem.file in (path, *path.parents)]
+                keeps = bool(known)
+                keeps_servers = any(good.specs for good in known)
                 words = meanwhile.of_file(_counts(known), is_main=failed[problem.file].is_main)
             elif problem in of_routes:
                 keeps = problem.file in self.last
@@ -259,7 +271,7 @@ class _Deciding:
             else:
                 keeps = last is not None
                 words = meanwhile.of_the_rest(problem, keeps)
-            marked.append(replace(problem, keeps_running=keeps, meanwhile=words))
+            marked.append(replace(problem, keeps_running=keeps, keeps_servers=keeps_servers, meanwhile=words))
         return (*marked, *self.extra)
 
 
@@ -267,11 +279,15 @@ def _present_first(files: Mapping[Path, GoodFile]) -> list[tuple[Path, GoodFile]
     return sorted(files.items(), key=lambda item: item[1].gone_since is not None)
 
 
-def _counts(known: GoodFile | None) -> dict[str, int] | None:
-    """What a file held when it was good; None when it never was."""
-    if known is None:
+def _counts(known: Sequence[GoodFile]) -> dict[str, int] | None:
+    """What a file, or all of a folder, held when it was good; None when it never was."""
+    if not known:
         return None
-    return {"server": len(known.specs), "handler": len(known.handlers.handlers), "route": len(known.handlers.routes)}
+    return {
+        "server": sum(len(good.specs) for good in known),
+        "handler": sum(len(good.handlers.handlers) for good in known),
+        "route": sum(len(good.handlers.routes) for good in known),
+    }
 
 
 def _good_handlers(load: FileLoad, before: GoodFile | None) -> GoodHandlers:

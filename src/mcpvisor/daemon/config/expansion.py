@@ -37,6 +37,11 @@ def believe_all(_: Path) -> str:
     return ""
 
 
+def nothing_of(_: Path) -> str:
+    """Look at no file."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where values come from: the environment, and two readers that raise LookupError with a reason."""
@@ -46,6 +51,8 @@ class Sources:
     read_credential: Callable[[str], str]
     distrust: Callable[[Path], str] = believe_all
     """Why a file that an entry names is not used, with the remedy; empty where it is, or is not there."""
+    contents: Callable[[Path], str] = nothing_of
+    """What tells the contents of a file that an entry names from others; whoever can watches it from then on."""
 
 
 def expand(text: str, sources: Sources) -> Expanded:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
@@ -54,7 +55,16 @@ def read_python(entry: TableReader) -> PythonOptions | None:
     path = entry.item("path")
     if path is not None and named:
         entry.scope.problem(path, "belongs to object: an entry point is of an installed package", expected="no path")
-    return replace(options, object=written, entry_point=named)
+    return replace(options, object=written, entry_point=named, code=_code(entry, options.path, written))
+
+
+def _code(entry: TableReader, folder: str | None, written: str | None) -> str:
+    """What tells the file of a module from others; of one that is installed nothing, which changes with a new start."""
+    if folder is None or written is None:
+        return ""
+    module = Path(folder, *written.partition(":")[0].split("."))
+    package = module / "__init__.py"
+    return entry.scope.sources.contents(package if package.is_file() else module.with_name(f"{module.name}.py"))
 
 
 def _arguments(entry: TableReader) -> tuple[dict[str, Any], list[Secret]]:

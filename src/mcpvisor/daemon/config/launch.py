@@ -65,6 +65,9 @@ def _command(entry: TableReader) -> list[Text]:
     if isinstance(item.value, str) and not item.value.strip():
         entry.scope.problem(item, "is empty", expected="the program to start")
         return []
+    if item.value == []:  # other programs have the whole line as a list
+        entry.scope.problem(item, "is an empty list", expected="the program to start")
+        return []
     whole = entry.text_of(item)
     if whole is None:
         return []

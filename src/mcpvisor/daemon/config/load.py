@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpvisor.daemon.config.config_file import read_document
+from mcpvisor.daemon.config.crowds import without_crowds
 from mcpvisor.daemon.config.dialects import is_ours
 from mcpvisor.daemon.config.discovery import Discovery, Found, discover
 from mcpvisor.daemon.config.entry_scope import Item
@@ -154,7 +155,7 @@ class _Loading:
         self._findings.problems += found.problems
         self._findings.hints += found.hints
         contents = contents_of(found, self._digest)
-        documents = {file.path: self._document(file.path) for file in found.files}
+        documents = without_crowds({file.path: self._document(file.path) for file in found.files})
         mains = {f.path: documents[f.path] for f in found.files if f.is_main}
         basis = self._basis(mains, overrides, previous) if not found.unreachable else previous
         loads: list[FileLoad] = []

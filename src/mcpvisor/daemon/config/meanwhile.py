@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -36,14 +35,6 @@ def of_file(counts: Mapping[str, int] | None, *, is_main: bool) -> str:
         return "nothing of this file runs"
     held = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     return f"its {held} {'stays as it was' if not is_main and sum(counts.values()) == 1 else 'stay as they were'}"
-
-
-_SERVERS_STAY: Final = re.compile(r"\b\d+ servers?\b.* stays? as (it was|they were)")
-
-
-def keeps_servers(error: str) -> bool:
-    """Whether an error is of a whole file, by what it says of its servers: these run as they were before."""
-    return _SERVERS_STAY.search(error) is not None or STRICT in error or LAST_GOOD in error
 
 
 def of_routes(keeps: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from mcpvisor.daemon.config.advice import Advice
+from mcpvisor.daemon.config.advice import Advice, secret_words
 
 _NPM: Final[Mapping[str, tuple[str, ...]]] = {
     "npx": ("",),
@@ -64,6 +64,7 @@ def _package(words: Sequence[str], verbs: Sequence[str], with_value: frozenset[s
     if not after:
         return None
     at = after[0]
+    hidden = {advice.at for advice in secret_words(words)}
     while at < len(words):
         word = words[at]
         if word in naming:
@@ -72,6 +73,8 @@ def _package(words: Sequence[str], verbs: Sequence[str], with_value: frozenset[s
             return at
         if word in with_value:
             at += 1
+        elif at in hidden:
+            pass  # what an option that is not known is given is no package, and no name to be told
         elif not word.startswith("-"):
             return at
         at += 1

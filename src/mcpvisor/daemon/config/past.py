@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mcpvisor.daemon.config.ages import Ages
 from mcpvisor.daemon.config.applied import Applied, GoodFile, decide, hold_back
 from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, Loaded
-from mcpvisor.daemon.config.problems import Problem
-from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.supervisor.spec import ServerSpec
 
 
@@ -49,12 +48,12 @@ def decide_with_past(past: Past | None, loaded: Loaded, now: float) -> Applied |
         files=past.files,
         specs={name: spec for file in past.files.values() for name, spec in file.specs.items()},
         handlers={name: spec for file in past.files.values() for name, spec in file.handlers.handlers.items()},
+        ages=Ages(past.good_at, past.file_at),
     )
     applied = decide(last, loaded, now)
     if applied is None:
         return None
-    rejected = tuple(_dated(problem, past) for problem in applied.rejected)
-    applied = replace(applied, running=applied.basis.settings, rejected=rejected)
+    applied = replace(applied, running=applied.basis.settings)
     for name, (since, why) in past.held.items():
         former = past.ready.get(name)
         written = applied.specs.get(name)
@@ -62,15 +61,3 @@ def decide_with_past(past: Past | None, loaded: Loaded, now: float) -> Applied |
             held = HeldBack(written=written, former=former.spec, former_at=former.at, since=since, why=why)
             applied = hold_back(applied, held) or applied
     return applied
-
-
-def _dated(problem: Problem, past: Past) -> Problem:
-    """A problem with the age of what runs in the place of what is wrong."""
-    if not problem.keeps_running:
-        return problem
-    at = past.good_at.get(problem.server) if problem.server else None
-    if at is None and problem.file is not None:
-        at = past.file_at.get(problem.file)
-    if at is None:
-        at = max(past.file_at.values(), default=None)
-    return problem if at is None else replace(problem, version_of=f"{iso_time(at)}, which an earlier run has kept")

@@ -6,13 +6,29 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 SHOWN: Final = 60
 """Characters that are shown of one word somebody has written."""
 
 
 LAST_GOOD: Final = "the last good version keeps running"
+
+
+class Rejection(TypedDict):
+    """One thing in the configuration that was not accepted: `where` as `file:line`, `error` for people.
+
+    `server` or `handler` is the entry that it is about, both empty where it is about a file or a setting. `keeps_running` is
+    whether the last good version goes on, `keeps_servers` whether, of a whole file, servers do, and `meanwhile` says what runs.
+    """
+
+    where: str
+    error: str
+    server: str
+    handler: str
+    keeps_running: bool
+    keeps_servers: bool
+    meanwhile: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +52,8 @@ class Problem:
     """The handler that this is about; empty where it is about something else."""
     keeps_running: bool = False
     """Whether the last good version of what was rejected goes on as if nothing had been edited."""
+    keeps_servers: bool = False
+    """Whether, of a whole file, servers go on as they were before."""
     meanwhile: str = ""
     """What runs in place of what was rejected, in words; only a daemon knows."""
     version_of: str = ""
@@ -76,6 +94,18 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.where}: {self.error}"
 
+    def rejection(self) -> Rejection:
+        """What is told of it while it is not in force."""
+        return Rejection(
+            where=self.where,
+            error=self.error,
+            server=self.server,
+            handler=self.handler,
+            keeps_running=self.keeps_running,
+            keeps_servers=self.keeps_servers,
+            meanwhile=self.meanwhile,
+        )
+
     def as_json(self) -> dict[str, Any]:
         """The same as plain JSON values; fields are added over time, never changed."""
         return {
@@ -91,6 +121,7 @@ class Problem:
             "expected": self.expected,
             "nearest": self.nearest,
             "keeps_running": self.keeps_running,
+            "keeps_servers": self.keeps_servers,
             "meanwhile": self.meanwhile,
         }
 

@@ -72,7 +72,7 @@ class ReloadReport:
         return {
             "ok": self.ok,
             "changes": [{"server": c.server, "change": c.change.value, "fields": list(c.fields)} for c in self.changes],
-            "rejected": rejected_json(self.rejected),
+            "rejected": [problem.rejection() for problem in self.rejected],
             "hints": [{"where": hint.where, "hint": hint.error} for hint in self.hints],
             "needs_restart": list(self.needs_restart),
             "handlers": [change.as_json() for change in self.handlers],
@@ -82,21 +82,6 @@ class ReloadReport:
 
 def _made(loaded: Loaded, *, previous: Basis | None = None) -> Loaded:  # noqa: ARG001 - as `load` is called
     return loaded
-
-
-def rejected_json(rejected: Iterable[Problem]) -> list[dict[str, Any]]:
-    """`config.rejected` of `status --json`."""
-    return [
-        {
-            "where": p.where,
-            "error": p.error,
-            "server": p.server,
-            "handler": p.handler,
-            "keeps_running": p.keeps_running,
-            "meanwhile": p.meanwhile,
-        }
-        for p in rejected
-    ]
 
 
 class Reloader:
@@ -244,7 +229,8 @@ class Reloader:
         if loaded is not None:
             return loaded
         message = f"reading the files took longer than {self._read_within:g} s"
-        return Problem(file=self.paths[0] if self.paths else None, message=message, keeps_running=previous is not None)
+        keeps, file = previous is not None, self.paths[0] if self.paths else None
+        return Problem(file=file, message=message, keeps_running=keeps, keeps_servers=keeps)
 
     def _report(self, trigger: str, changes: Iterable[PlannedChange], applied: Applied) -> ReloadReport:
         return ReloadReport(

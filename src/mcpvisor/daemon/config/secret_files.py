@@ -1,4 +1,4 @@
-"""Owns how variables in entries get their values from the disk: files and credentials with one secret each."""
+"""Owns how entries depend on files: secrets that variables get from the disk, and what others read, by its contents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,14 @@ class SecretFiles:
                 raise LookupError(f"the credential {name} is not there: CREDENTIALS_DIRECTORY is not set")
             return self._text(Path(where) / name)
 
-        return Sources(self._environ, read_file, read_credential, self._distrust)
+        return Sources(self._environ, read_file, read_credential, self._distrust, self._contents)
+
+    def _contents(self, path: Path) -> str:
+        """The digest of a file that somebody else reads; empty where it cannot be read, or is not to be."""
+        if str(path) not in self.seen:
+            self.seen[str(path)] = self._digest(path)
+        seen = self.seen[str(path)]
+        return "" if ":" in seen else seen
 
     def _text(self, path: Path) -> str:
         """The text of a file without the one line end that may close it. Raises LookupError that names the file."""

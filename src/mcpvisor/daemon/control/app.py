@@ -106,7 +106,9 @@ class Operations:
             on_trial=self._reloading.is_on_trial(name),
             subscriptions=subscriptions.statuses() if subscriptions is not None else (),
             strangers=subscriptions.strangers if subscriptions is not None else 0,
-            conflicts=uri_conflicts(name, {one: supervisor.connection(one).offer for one in supervisor.names()}),
+            conflicts=supervisor.told(
+                name, uri_conflicts(name, {one: supervisor.connection(one).offer for one in supervisor.names()})
+            ),
         )
         return json_response(explain(evidence, time.time()))
 
@@ -209,7 +211,7 @@ def build_app(
     """The control API as an ASGI app; `closing` ends its streams, `more` are the routes of other parts of the daemon."""
     operations = Operations(supervisor, reloading, facts, keeping, desk, closing)
     calls = Calls(supervisor, desk, closing)
-    elicitations = Elicitations(desk)
+    elicitations = Elicitations(desk, supervisor.told)
     return Starlette(
         routes=[
             *more,

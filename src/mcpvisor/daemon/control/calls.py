@@ -42,11 +42,11 @@ class Calls:
 
     async def offers(self, _: Request) -> Response:
         """GET /v1/offers: what every server offers."""
-        return json_response({"servers": [self._offer(name) for name in self._supervisor.names()]})
+        return json_response({"servers": [await self._offer(name) for name in self._supervisor.names()]})
 
     async def offer(self, request: Request) -> Response:
         """GET /v1/servers/{id}/offer: what one server offers."""
-        return json_response(self._offer(request.path_params["server"]))
+        return json_response(await self._offer(request.path_params["server"]))
 
     async def call(self, request: Request) -> Response:
         """POST /v1/servers/{id}/call {"tool", "arguments", "timeout"}: the raw result; in a stream, its progress before it."""
@@ -65,11 +65,13 @@ class Calls:
         asked = _Asked("resources/read", {"uri": text_of(body, "uri")}, seconds_of(body, "timeout"))
         return await self._answer(request, connection, asked)
 
-    def _offer(self, name: str) -> dict[str, Any]:
+    async def _offer(self, name: str) -> dict[str, Any]:
         connection = self._supervisor.connection(name)
         offer, view = connection.offer, connection.spec.tools
         denied = [str(tool.get("name")) for tool in offer.tools if not shows(view, tool.get("name"))]
-        return offer_view(name, offer, stale=connection.stale, era=connection.era, denied=denied)
+        told = await self._supervisor.told_offer(name)
+        denied = self._supervisor.told(name, denied)
+        return offer_view(name, told, stale=connection.stale, era=connection.era, denied=denied)
 
     async def _answer(self, request: Request, connection: Connection, asked: _Asked) -> Response:
         who = caller(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -74,12 +74,19 @@ class NoDesk:
 class Elicitations:
     """The routes below /v1/elicitations."""
 
-    def __init__(self, desk: OpenDesk) -> None:
+    def __init__(self, desk: OpenDesk, told: Callable[[str, Any], Any] = lambda _server, value: value) -> None:
+        """`told` takes the secrets of a server out of what it has said."""
         self._desk = desk
+        self._told = told
 
     async def listed(self, _: Request) -> Response:
         """GET /v1/elicitations: the questions that are open, whoever they wait for."""
-        return json_response({"elicitations": [question_view(one) for one in self._desk.open()], "now": time.time()})
+        return json_response({"elicitations": [self._view(one) for one in self._desk.open()], "now": time.time()})
+
+    def _view(self, one: OpenQuestion) -> JsonObject:
+        """A question without secrets: whoever may answer it need not see what else the server knows."""
+        view = question_view(one)
+        return view | {key: self._told(view["server"], view[key]) for key in ("message", "schema", "url", "tool")}
 
     async def answer(self, request: Request) -> Response:
         """POST /v1/elicitations/{id}:answer {"action", "content"}: answer one that waits for the operator."""

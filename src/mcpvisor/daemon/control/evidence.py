@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcpvisor.daemon.config.meanwhile import keeps_servers
-from mcpvisor.daemon.control.reloading import Rejection
+from mcpvisor.daemon.config.problems import Rejection
 from mcpvisor.supervisor.events import (
     AccessDenied,
     CatalogEntryDropped,
@@ -170,7 +169,7 @@ def rejections_of(status: ServerStatus, rejected: Sequence[Rejection]) -> list[R
     return [
         one
         for one in rejected
-        if one["server"] == status.name or (not one["server"] and is_of_its_file(one) and keeps_servers(one["error"]))
+        if one["server"] == status.name or (not one["server"] and is_of_its_file(one) and one["keeps_servers"])
     ]
 
 

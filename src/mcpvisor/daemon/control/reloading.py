@@ -6,21 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
+from mcpvisor.daemon.config.problems import Rejection
 from mcpvisor.daemon.control.drift import Drift
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.supervisor.spec import PlannedChange
-
-
-class Rejection(TypedDict):
-    """One thing in the configuration that was not accepted: `where` as `file:line`, `error` for people.
-
-    `server` is the entry that it is about, empty where it is about a file or a setting.
-    """
-
-    where: str
-    error: str
-    server: str
 
 
 class ConfigState(TypedDict):

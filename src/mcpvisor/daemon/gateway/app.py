@@ -48,7 +48,7 @@ class GatewayApp:
         elif path.startswith(f"{MCP_PATH}/"):
             endpoint = self._endpoint_of(path.removeprefix(f"{MCP_PATH}/"))
         if endpoint is None:
-            await reply(send, 404, {"error": f"nothing is served at {path[:200]}; see /mcp and /mcp/NAME of a server"})
+            await reply(send, 404, {"error": "nothing is served at this path; see /mcp and /mcp/NAME of a server"})
         elif is_modern_request(scope):
             await endpoint.serve_modern(scope, receive, send)
         else:

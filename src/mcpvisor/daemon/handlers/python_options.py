@@ -29,6 +29,8 @@ class PythonOptions:
     env: tuple[tuple[str, Text], ...] = ()
     inherit_env: tuple[str, ...] = ()
     cwd: str | None = None
+    code: str = ""
+    """What tells the file of the module in `path` from a former one."""
     limits: ResourceLimits = field(default_factory=lambda: ResourceLimits(memory=MEMORY))
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
@@ -16,7 +16,7 @@ from mcpvisor.daemon.questions.deciding import Decision, To, decide
 from mcpvisor.daemon.questions.open_questions import CLIENT, OPERATOR, OpenQuestion, OpenQuestions, TooMany, new_id
 from mcpvisor.daemon.questions.operator import Operator
 from mcpvisor.daemon.questions.pace import Pace
-from mcpvisor.daemon.questions.preparing import declined, judge, mode_of, prepare
+from mcpvisor.daemon.questions.preparing import declined, judge, mode_of, prepare, secrets_of_answer
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
 from mcpvisor.supervisor.questions import ELICITATION, Question, QuestionSink
@@ -74,11 +74,14 @@ class Desk:
         tell: Callable[[ServerEvent], None],
         handler_for: HandlerFor,
         allowed: Callable[[str], Collection[str]],
+        given: Callable[[str, Sequence[str]], None] = lambda _server, _texts: None,
     ) -> None:
+        """`given` takes, before the server has them, the texts of an answer that it must not be heard to repeat."""
         self._limits = limits
         self._tell = tell
         self._handler_for = handler_for
         self._allowed = allowed
+        self._given = given
         self._open = OpenQuestions(limits.per_server, limits.per_client)
         self._operator = Operator()
         self._pace = Pace()
@@ -114,7 +117,9 @@ class Desk:
             return progress.settled_by_nobody(decision.why)
         try:
             with self._open.opened(progress.id, prepared, way.whom, way.seconds) as one, progress.put(one):
-                return progress.settled(await self._answered(prepared, way))
+                verdict = await self._answered(prepared, way)
+                self._given(question.server, secrets_of_answer(verdict.result, is_clients=way.whom == CLIENT))
+                return progress.settled(verdict)
         except TooMany as too_many:
             return progress.settled_by_nobody(str(too_many))
 

@@ -11,6 +11,7 @@ from mcpvisor.daemon.questions.misunderstanding import NotUnderstood
 from mcpvisor.daemon.questions.urls import UnsafeUrl, check_url
 from mcpvisor.daemon.questions.wording import is_clean, shown, under_name
 from mcpvisor.supervisor.questions import ELICITATION, QUESTION_METHODS, Question
+from mcpvisor.supervisor.secret_names import looks_secret, names_secret
 
 _MOST_ID: Final = 256
 _META: Final = ("traceparent", "tracestate")
@@ -69,6 +70,22 @@ def judge(prepared: Prepared, answer: Any) -> Verdict:
 def declined(why: str) -> Verdict:
     """A decline, and why it is one."""
     return Verdict(result={"action": "decline"}, action="decline", why=why)
+
+
+def secrets_of_answer(result: Mapping[str, Any], *, is_clients: bool) -> list[str]:
+    """The texts of an answer that nobody else is to see: all that a handler or an operator has said, which is ours to keep.
+
+    Of what a client has said, whose own words may come back to it, those that are secret by their name or their look.
+    """
+    content = result.get("content")
+    if not isinstance(content, Mapping):
+        return []
+    texts = [(name, text) for name, given in content.items() for text in (given if isinstance(given, list) else [given])]
+    return [
+        text
+        for name, text in texts
+        if isinstance(text, str) and not (is_clients and not names_secret(name) and not looks_secret(text))
+    ]
 
 
 def _raw(result: JsonObject, why: str = "") -> Verdict:

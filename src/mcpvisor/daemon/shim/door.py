@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from mcpvisor.daemon.cli.client import ControlClient
 from mcpvisor.daemon.cli.exits import CliError, Exit
+from mcpvisor.daemon.cli.token_file import read_token
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.transports.address import Address, parse_address
 
@@ -19,8 +20,6 @@ UNIX_PREFIX: Final = "unix:"
 _MCP_PATH: Final = "/mcp"
 _ANYWHERE: Final = {"http://0.0.0.0:": "http://127.0.0.1:", "http://[::]:": "http://[::1]:"}
 """A listener on every address of the machine is reached on its own one."""
-
-_TOKEN_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def named_door(gateway: str, server: str | None, token_file: Path | None) -> Doo
     except SpecError as error:
         raise CliError(Exit.USAGE, f"--gateway: {error}; or give unix:/path") from error
     base = urlsplit(gateway).path.rstrip("/") or _MCP_PATH
-    token = _read_token(token_file) if token_file is not None else None
+    token = read_token(token_file) if token_file is not None else None
     return Door(where=address, path=_path(base, server), headers={"host": address.origin.authority, **_bearer(token)})
 
 
@@ -62,7 +61,7 @@ def found_door(control_socket: str | None, server: str | None, token_file: Path 
     named = facts.get("gateway_token")
     if token_file is None and named is not None:
         token_file = Path(named)
-    token = _read_token(token_file) if token_file is not None else None
+    token = read_token(token_file) if token_file is not None else None
     return Door(where=parse_address(address), path=path, headers={**_local(), **_bearer(token)})
 
 
@@ -89,19 +88,6 @@ def _local() -> dict[str, str]:
 
 def _bearer(token: str | None) -> dict[str, str]:
     return {} if token is None else {"authorization": f"Bearer {token}"}
-
-
-def _read_token(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            token = opened.read(_TOKEN_BYTES).decode("ascii").strip()
-    except PermissionError as error:
-        raise CliError(Exit.PERMISSION, f"the gateway's token in {file} may not be read: {error.strerror}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(Exit.NO, f"the gateway's token in {file} cannot be read: {error}") from error
-    if not token or not token.isprintable() or " " in token:
-        raise CliError(Exit.NO, f"{file} holds no token")
-    return token
 
 
 def refusal(door: Door, server: str | None, status: int, body: Any) -> CliError | None:

@@ -130,7 +130,10 @@ def _is_still_part(file: Path, loaded: Loaded, paths: Sequence[Path]) -> bool:
     if file in loaded.files or _is_named(file, paths):
         return True
     folder = file.parent
-    return folder.parent in [path.absolute() for path in paths] and folder not in loaded.listed and os.path.lexists(folder)
+    if folder.parent not in [path.absolute() for path in paths] or folder in loaded.listed:
+        return False
+    # A folder that was named is never removed by its absence either: it may be on a disk that is not there yet.
+    return os.path.lexists(folder) or not os.path.lexists(folder.parent)
 
 
 def _is_ours(file: Path, uid: int) -> bool:

@@ -16,7 +16,7 @@ from mcpvisor.supervisor.auth.credential import CredentialsMissing
 from mcpvisor.supervisor.auth.kinds import HeaderCommand
 from mcpvisor.supervisor.auth.printed import WHERE, read_printed
 from mcpvisor.supervisor.auth.token import Obtained, obtained
-from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.cleaning import clean_text, clip
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
@@ -105,7 +105,9 @@ class CommandSource:
         return bytes(out)
 
     def _words(self, err: bytearray) -> str:
-        said = self._mask.text(clean_text(self._mask.raw(bytes(err).strip())[-MAX_WORDS * 4 :], MAX_WORDS)).strip()
+        # Cut when it is masked: what is left of a secret that was cut in front is not known again.
+        said = self._mask.text(clean_text(self._mask.raw(bytes(err).strip()), MAX_OUTPUT))
+        said = clip(said[-MAX_WORDS * 4 :], MAX_WORDS).strip()
         return f": {said}" if said else ""
 
 

@@ -21,6 +21,7 @@ from mcpvisor.supervisor.cleaning import clip
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import Secret
+from mcpvisor.supervisor.secret_names import names_secret
 from mcpvisor.supervisor.spec import HttpTarget
 from mcpvisor.supervisor.store import KeptToken, Store
 from mcpvisor.supervisor.transports.address import Address, parse_address
@@ -83,6 +84,9 @@ class TokenSource:
         headers, form = self._request(self._endpoint, challenge.get("scope", ""))
         headers["content-type"] = "application/x-www-form-urlencoded"
         answer = await self._fetcher.post(self._endpoint.address, headers, urlencode(form).encode())
+        told = answer.json() or {}
+        # Others than ours, such as a refresh token, are not kept, and not to be heard of either.
+        self._mask.learn_passing(one for name, one in told.items() if isinstance(one, str) and names_secret(name))
         token, expires_at = self._read(answer, self._endpoint.address)
         self._mask.learn_passing([token])
         return token, expires_at

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from mcpvisor.supervisor.cleaning import clean_text
+from mcpvisor.supervisor.cleaning import clean_text, clip
+from mcpvisor.supervisor.known_secrets import ELLIPSIS
 from mcpvisor.supervisor.masking import Mask
 
 RING_LINES: Final = 200
@@ -22,6 +23,8 @@ LAST_LINES: Final = 20
 _READ: Final = 65536
 _RAW_LINE: Final = 8192
 """Bytes of one line that are looked at; the rest of an endless line is skipped."""
+_ROOM: Final = 2
+"""How many times what is shown is looked at: a secret at its end is known as a whole, or by its begin at the cut."""
 _REST_FACTOR: Final = 4
 """A flood is read a fifth of the time: the pipe holds the writer back, and the neighbours have the rest."""
 _SHORTEST_REST: Final = 0.001
@@ -136,6 +139,7 @@ class StderrRing:
         return ended > allowed
 
     def _clean(self, raw: bytes) -> str:
-        # Masked again when it is clean: a secret may have escapes in it, or be cut with the line.
-        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS)
-        return self._mask.text(line)
+        # Masked when it is clean: there may be escapes within a secret, or it is cut with the line.
+        line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS * _ROOM)
+        shown = self._mask.text(line)
+        return clip(shown if len(raw) < _RAW_LINE else f"{shown[: LINE_CHARACTERS - 1]}{ELLIPSIS}", LINE_CHARACTERS)

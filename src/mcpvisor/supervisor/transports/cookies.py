@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -35,7 +36,9 @@ class CookieJar:
     `Domain` is not looked at, since nothing is ever sent to another host; `Secure` neither, since the scheme cannot change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_value: Callable[[str], None] = lambda _: None) -> None:
+        """`on_value` takes each value that is to be sent back."""
+        self._on_value = on_value
         self._cookies: dict[tuple[str, str], Cookie] = {}
 
     def store(self, lines: list[str], request_path: str, now: float) -> None:
@@ -51,6 +54,7 @@ class CookieJar:
             if len(self._cookies) >= MAX_COOKIES:
                 del self._cookies[next(iter(self._cookies))]
             self._cookies[key] = cookie
+            self._on_value(cookie.value)
 
     def header(self, request_path: str, now: float) -> str:
         """The `Cookie` value for a request; empty where there is none."""

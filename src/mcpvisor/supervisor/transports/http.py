@@ -58,7 +58,8 @@ class HttpWire(PostingWire):
     ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
         self._exchange.left.late = LATE_SECONDS
-        self._session = HttpSession(endpoint, memory or HttpMemory())
+        self._memory = memory or HttpMemory()
+        self._session = HttpSession(endpoint, self._memory)
         self._is_modern = False
         self._settled = anyio.Event()
         self._empty = anyio.Event()
@@ -267,6 +268,7 @@ class HttpWire(PostingWire):
 
     async def open_push(self, headers: Mapping[str, str]) -> Response:
         """Send the GET of the push stream, or (by an event id) of one that was cut."""
+        self._memory.given(*headers.values())
         return await self._endpoint.open("GET", b"", headers, repeatable=True)
 
     async def push_events(self, events: list[StreamEvent], pace: Pace) -> None:

@@ -45,6 +45,7 @@ class HttpSession:
         if not (named.isascii() and named.isprintable() and len(named) <= MAX_ID):
             raise ResponseRefused("syntax", "the session id of the server is no visible ASCII")
         self.id = named
+        self._memory.given(named)
         self._endpoint.standing[SESSION_HEADER] = named
 
     def speaks(self, version: object) -> None:

@@ -60,7 +60,7 @@ async def open_http(
         endpoint.standing[HOP_HEADER] = hop
     try:
         if (transport or target.transport) is HttpTransport.SSE:
-            sse = SseWire(hooks, endpoint, pool, max_message=spec.max_message)
+            sse = SseWire(hooks, endpoint, pool, max_message=spec.max_message, memory=memory)
             yield sse
         else:
             wire = HttpWire(hooks, endpoint, pool, max_message=spec.max_message, memory=memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import anyio
@@ -15,6 +16,7 @@ from mcpvisor.supervisor.transports.endpoint import Endpoint, RedirectRefused, R
 from mcpvisor.supervisor.transports.eventstream import EventStream, StreamEvent, in_steps
 from mcpvisor.supervisor.transports.exchange import JsonObject, Pending, WireHooks
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken
+from mcpvisor.supervisor.transports.http_memory import HttpMemory
 from mcpvisor.supervisor.transports.http_outcome import Meaning, Reply, is_json, is_repeatable, judge
 from mcpvisor.supervisor.transports.http_pool import HttpPool
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
@@ -30,8 +32,11 @@ class SseWire(PostingWire):
 
     kind = "sse"
 
-    def __init__(self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int) -> None:
+    def __init__(
+        self, hooks: WireHooks, endpoint: Endpoint, pool: HttpPool, *, max_message: int, memory: HttpMemory | None = None
+    ) -> None:
         super().__init__(hooks, endpoint, pool, max_message=max_message)
+        self._memory = memory or HttpMemory()
         self._target: Address | None = None
         self._located = anyio.Event()
         self._written: set[int] = set()
@@ -138,6 +143,7 @@ class SseWire(PostingWire):
         if event.name == "endpoint" and self._target is None:
             # Credentials go where this event says: never to another origin.
             self._target = redirected(self._endpoint.address, event.data.decode("utf-8", "replace"))
+            self._memory.given(*re.split("[/?&=]", self._target.path))  # the id of the session is somewhere in it
             self._located.set()
         elif event.data and event.name == "message":
             self._received(event.data)

@@ -6,12 +6,8 @@ import re
 from typing import Final
 
 from mcpvisor.supervisor.secret import MASK
+from mcpvisor.supervisor.secret_names import key_forms, may_name_secret
 
-_SECRET_NAME = re.compile(
-    r"token|secret|passw|passphrase|api_?key|credential|authorization|bearer|connection_?string"
-    r"|(?<![a-z])(key|pat|pwd|pass|pw|auth|cookie|dsn)s?(?![a-z])"
-)
-_PLAIN_NAME = re.compile(r".*(url|uri|file|path|dir|folder|id|name|endpoint|host|port|type|ttl|expiry|seconds|tokens)")
 _STEERING = re.compile(
     r"[A-Z0-9_]*(PATH|_?OPTIONS|OPTS|ASKPASS|_HOOKS|PRELOAD|COMMAND|REGISTRY|INDEX|INDEX_URL)|(LD|DYLD|NODE|NPM|YARN|BUN|DENO)_.*"
     r"|(PYTHON|PERL|RUBY|LUA|RUST|BASH).*|(GEM|BUNDLE|PHP|JAVA|DOTNET|COR|CORECLR|CARGO|GIT|SSH|UV|PIP|PIPX|CONDA|NIX)_.*"
@@ -24,11 +20,10 @@ _STEERING = re.compile(
 _HARMLESS = re.compile(
     r"|true|false|yes|no|on|off|\d{1,5}|debug|info|warn|warning|error|production|development|stdio", re.IGNORECASE
 )
-_KNOWN = re.compile(
-    r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_[A-Za-z0-9_]{8,}|glpat-[A-Za-z0-9_-]{8,}"
-    r"|xox[abeprs]-[A-Za-z0-9-]{8,}|AKIA[A-Z0-9]{12,}|AIza[A-Za-z0-9_-]{20,}|eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)*)"
-    r"""|(?<=Bearer )[^\s"']+|(?<=Basic )[^\s"']+"""
-)
+_LEAST: Final = 8
+"""Characters of a key of a service: what is shown for consent may have one masked too many."""
+_SCHEMES: Final = r"""|(?<=Bearer )[^\s"']+|(?<=Basic )[^\s"']+"""
+_KNOWN = re.compile(rf"(?<![A-Za-z0-9])(?:{key_forms(_LEAST)}){_SCHEMES}")
 _AUTHORITY = re.compile(r"""(?<=://)[^/@\s"']+(?=@)""")
 _QUERY = re.compile(r"""(?<=[?&])([^=&#?\s]+)=([^&#\s"']+)""")
 _RANDOM: Final = r"(?=[A-Za-z0-9+=]*[0-9])(?=[A-Za-z0-9+=]*[A-Za-z])[A-Za-z0-9+=]{20,}"
@@ -55,18 +50,12 @@ def is_variable(text: str) -> bool:
     return _VARIABLE.search(text) is not None and re.fullmatch(r"[A-Za-z]{0,10}\s*", _VARIABLE.sub("", text)) is not None
 
 
-def names_secret(name: str) -> bool:
-    """Whether a variable, a header or an option is called as secrets are."""
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_")
-    return _SECRET_NAME.search(plain) is not None and _PLAIN_NAME.fullmatch(plain) is None
-
-
 def masked_setting(name: str, value: str) -> str:
     """The value of a variable or a header as it may be shown: all of it is masked unless it is known to be no secret."""
     if is_variable(value):
         return value
     is_shown = _STEERING.fullmatch(name) or _HARMLESS.fullmatch(value)
-    return masked_text(value, is_code=True) if is_shown and not names_secret(name) else MASK
+    return masked_text(value, is_code=True) if is_shown and not may_name_secret(name) else MASK
 
 
 def runs_code(words: list[str]) -> bool:
@@ -86,7 +75,7 @@ def masked_arguments(arguments: list[str], *, is_code: bool = False) -> list[str
         # A shell may take `-auth` for four options of its own, and the word behind them for a script.
         is_own = is_own and (argument.startswith("-") or _is_interpreter(argument))
         flag = _FLAG.fullmatch(argument)
-        is_named = flag is not None and names_secret(flag[1]) and not (is_code and is_own and not argument.startswith("--"))
+        is_named = flag is not None and may_name_secret(flag[1]) and not (is_code and is_own and not argument.startswith("--"))
         if is_next and not argument.startswith("-" if is_code else "--"):
             shown.append(argument if is_variable(argument) or (is_code and not _WORD.fullmatch(argument)) else MASK)
             is_next = False
@@ -117,7 +106,7 @@ def has_secret_setting(name: str, value: str) -> bool:
     """Whether the value of a variable or a header looks like a secret that is written out."""
     if is_variable(value) or _HARMLESS.fullmatch(value):
         return False
-    return masked_text(value) != value or names_secret(name)
+    return masked_text(value) != value or may_name_secret(name)
 
 
 def _is_interpreter(word: str) -> bool:
