@@ -65,11 +65,14 @@ class Recall:
         """An offer as it may be shown; what is kept of it costs nothing, else others have their turns meanwhile."""
         if offer is self._told:
             return self.offer
-        turns = _Turns()
+        pace = Pace()
         changed: dict[str, Any] = {}
         for name in _PARTS:
             part = getattr(offer, name)
-            told = [await self._masked_value(one, turns) for one in (part if isinstance(part, tuple) else (part,))]
+            told: list[Any] = []
+            for one in part if isinstance(part, tuple) else (part,):
+                told.append(await self._masked_value(one, pace))
+                await pace.pause()
             changed[name] = tuple(told) if isinstance(part, tuple) else told[0]
         return replace(offer, **changed)
 
