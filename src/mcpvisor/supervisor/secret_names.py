@@ -19,7 +19,8 @@ _KNOWN: Final = re.compile(
 """Keys of services that can be told by how they begin."""
 
 _RANDOM: Final = re.compile(r"[0-9a-f]{32,}|(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=\D*\d)[A-Za-z0-9_-]{20,}", re.ASCII)
-_USERINFO: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^\s/?#@]*@)")
+_USERINFO: Final = re.compile(r"(?<=[A-Za-z0-9+.-])://([^\s/?#@]*@)")
+"""Of a scheme the last letter is enough: with all of it, a long word would be read again from each of its letters."""
 
 
 def names_secret(name: str) -> bool:
