@@ -194,6 +194,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # hypothesis asks the collector who holds what, and where no test needs it, it is imported after the last
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.get_closest_marker("slow"))  # a long one that begins last is waited for by all
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import json
 import os
 import runpy
@@ -39,6 +40,14 @@ PYTHON = sys.executable
 START_SECONDS = 60.0
 LONGEST = 128 * 1024
 """Bytes of one request, of which most are an environment."""
+
+READ_ALREADY = (
+    *("mcpvisor.daemon.cli.main", "mcpvisor.daemon.run", "mcpvisor.daemon.demo.run", "mcpvisor.daemon.config.check"),
+    # What a daemon reads only once it serves.
+    *("anyio._backends._asyncio", "concurrent.futures.thread", "cryptography.hazmat.primitives.ciphers.aead"),
+    *("encodings.ascii", "uvicorn.lifespan.off"),
+)
+"""The modules that lead to all others; by name, so that they cannot be taken for imports that nobody uses."""
 
 READ_ONCE = ("PYTHON", "LC_", "LANG", "TZ", "SSL_", "LISTEN_", INSTANCE_VARIABLE)
 
@@ -268,7 +277,8 @@ def _main(path: str) -> None:
     from mcpvisor.daemon.loading import sparing
 
     with sparing():  # as `mcpvisor run` does it
-        pass
+        for module in READ_ALREADY:
+            importlib.import_module(module)
 
     become = _Nursery(path).run()
     if become is not None:
