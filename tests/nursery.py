@@ -45,7 +45,7 @@ READ_ALREADY = (
     *("mcpvisor.daemon.cli.main", "mcpvisor.daemon.run", "mcpvisor.daemon.demo.run", "mcpvisor.daemon.config.check"),
     # What a daemon reads only once it serves.
     *("anyio._backends._asyncio", "concurrent.futures.thread", "cryptography.hazmat.primitives.ciphers.aead"),
-    *("encodings.ascii", "uvicorn.lifespan.off"),
+    *("encodings.ascii", "encodings.idna", "pkgutil", "uvicorn.lifespan.off"),
 )
 """The modules that lead to all others; by name, so that they cannot be taken for imports that nobody uses."""
 
@@ -262,6 +262,9 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    for number, (name, mode, buffering) in enumerate((("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))):
+        ours = getattr(sys, name)  # made for another file: one that can be sought, maybe
+        setattr(sys, name, open(number, mode, buffering, ours.encoding, ours.errors, closefd=False))  # noqa: SIM115 - until its end
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
