@@ -40,11 +40,11 @@ class Served(RunningDaemon):
         self.withdrawn: set[str] = set()
 
     def renew(self, name: str) -> None:
-        """Have another process of a server on whose stdout a call was withdrawn.
+        """Have other processes of a server over stdio of which a call was withdrawn.
 
         That call may still ask and log, which nobody could tell from what the next test's calls do.
         """
-        if name in self.withdrawn and name.endswith("stdio"):
+        if name in self.withdrawn and not name.endswith("http"):
             pid = self.server(name)["pid"]
             self.order(name, "restart")
             self.until(lambda: self.server(name)["pid"] not in (None, pid), "its next process")
