@@ -34,6 +34,9 @@ from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 NURSERY = "MCPVISOR_TEST_NURSERY"
 """Names the socket of one that runs, for programs that a test starts and that start daemons themselves."""
 
+COMMAND = str(Path(sys.executable).with_name("mcpvisor"))
+"""By what name the program is called, as it is installed."""
+
 PYTHON = sys.executable
 """A test that puts another in its place is about the start."""
 
@@ -117,7 +120,7 @@ def start(
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line.connect(address())
-    request = {"argv": [str(program or "mcpvisor"), *args], "is_ours": program is None, "env": dict(env), "cwd": str(cwd)}
+    request = {"argv": [str(program or COMMAND), *args], "is_ours": program is None, "env": dict(env), "cwd": str(cwd)}
     socket.send_fds(line, [json.dumps(request).encode()], [file.fileno() for file in (stdin, stdout, stderr)])
     return Nursling(line, request["argv"])
 
