@@ -27,8 +27,15 @@ SHARE = 20
 """Each kind is at least the twentieth part of all faults."""
 
 TAKES = {
-    **{Kind.KILL: 1.0, Kind.STOP: 2.2, Kind.STDOUT: 1.4, Kind.RESET: 0.9, Kind.WIPE: 0.9},
-    **{Kind.UNAUTHORIZED: 0.8, Kind.BUSY: 0.7, Kind.CUT: 0.4, Kind.SLOW: 0.7},
+    Kind.KILL: 1.0,
+    Kind.STOP: 2.2,
+    Kind.STDOUT: 1.4,
+    Kind.RESET: 0.9,
+    Kind.WIPE: 0.9,
+    Kind.UNAUTHORIZED: 0.8,
+    Kind.BUSY: 0.7,
+    Kind.CUT: 0.4,
+    Kind.SLOW: 0.7,
 }
 """Seconds that a server is busy with a fault of a kind, about: its pause, the fault, and the recovery from it."""
 
