@@ -12,11 +12,12 @@ to the same process, so that it is made once, and what takes longest begins firs
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,6 +181,22 @@ class Selection:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--alone", choices=("without", "only"), help="run without the tests marked `alone`, or only those")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests are a great many objects and no garbage: nobody looks through them, neither now nor while tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # hypothesis asks the collector who holds what, and where no test needs it, it is imported after the last
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

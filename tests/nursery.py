@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import json
 import os
 import runpy
@@ -33,12 +34,23 @@ from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE
 NURSERY = "MCPVISOR_TEST_NURSERY"
 """Names the socket of one that runs, for programs that a test starts and that start daemons themselves."""
 
+COMMAND = str(Path(sys.executable).with_name("mcpvisor"))
+"""By what name the program is called, as it is installed."""
+
 PYTHON = sys.executable
 """A test that puts another in its place is about the start."""
 
 START_SECONDS = 60.0
 LONGEST = 128 * 1024
 """Bytes of one request, of which most are an environment."""
+
+READ_ALREADY = (
+    *("mcpvisor.daemon.cli.main", "mcpvisor.daemon.run", "mcpvisor.daemon.demo.run", "mcpvisor.daemon.config.check"),
+    # What a daemon reads only once it serves.
+    *("anyio._backends._asyncio", "concurrent.futures.thread", "cryptography.hazmat.primitives.ciphers.aead"),
+    *("encodings.ascii", "encodings.idna", "pkgutil", "uvicorn.lifespan.off"),
+)
+"""The modules that lead to all others; by name, so that they cannot be taken for imports that nobody uses."""
 
 READ_ONCE = ("PYTHON", "LC_", "LANG", "TZ", "SSL_", "LISTEN_", INSTANCE_VARIABLE)
 
@@ -108,7 +120,7 @@ def start(
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd)
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line.connect(address())
-    request = {"argv": [str(program or "mcpvisor"), *args], "is_ours": program is None, "env": dict(env), "cwd": str(cwd)}
+    request = {"argv": [str(program or COMMAND), *args], "is_ours": program is None, "env": dict(env), "cwd": str(cwd)}
     socket.send_fds(line, [json.dumps(request).encode()], [file.fileno() for file in (stdin, stdout, stderr)])
     return Nursling(line, request["argv"])
 
@@ -253,6 +265,9 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    for number, (name, mode, buffering) in enumerate((("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))):
+        ours = getattr(sys, name)  # made for another file: one that can be sought, maybe
+        setattr(sys, name, open(number, mode, buffering, ours.encoding, ours.errors, closefd=False))  # noqa: SIM115 - until its end
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
@@ -268,7 +283,8 @@ def _main(path: str) -> None:
     from mcpvisor.daemon.loading import sparing
 
     with sparing():  # as `mcpvisor run` does it
-        pass
+        for module in READ_ALREADY:
+            importlib.import_module(module)
 
     become = _Nursery(path).run()
     if become is not None:

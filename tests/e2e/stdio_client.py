@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from tests import nursery
 
 JsonObject = dict[str, Any]
 MODERN = "2026-07-28"
@@ -29,25 +30,24 @@ class StdioClient:
     """A running shim; lines go in as they are given, and come out in the order in which they were written."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [COMMAND, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
-        )
+        (its_stdin, ours), (out, its_stdout), (err, its_stderr) = os.pipe(), os.pipe(), os.pipe()
+        with open(its_stdin, "rb") as stdin, open(its_stdout, "wb") as stdout, open(its_stderr, "wb") as stderr:
+            self.process = nursery.start(
+                arguments, stdin=stdin, stdout=stdout, stderr=stderr, env={**os.environ, **(env or {})}
+            )
+        self._stdin, self._stdout, self._stderr = open(ours, "wb"), open(out, "rb"), open(err, "rb")  # noqa: SIM115 - until `clear`
         self._lines: queue.Queue[bytes] = queue.Queue()
         self._waiting: list[JsonObject] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        for line in self.process.stdout:
+        for line in self._stdout:
             self._lines.put(line)
 
     def write(self, data: bytes) -> None:
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
+        self._stdin.write(data)
+        self._stdin.flush()
 
     def send(self, **message: Any) -> None:
         """Write one message."""
@@ -104,19 +104,19 @@ class StdioClient:
 
     def end(self, seconds: float = 10) -> tuple[int, str]:
         """Close stdin; the exit code, and what was written on stderr."""
-        self.process.stdin.close()
+        self._stdin.close()
         return self.wait(seconds)
 
     def wait(self, seconds: float = 10) -> tuple[int, str]:
         """The exit code, and what was written on stderr."""
         code = self.process.wait(seconds)
-        return code, self.process.stderr.read().decode()
+        return code, self._stderr.read().decode()
 
     def clear(self) -> None:
         """End it whatever it does."""
         self.process.kill()
         self.process.wait(10)
         self._reader.join(10)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        for stream in (self._stdin, self._stdout, self._stderr):
             with suppress(BrokenPipeError):
                 stream.close()

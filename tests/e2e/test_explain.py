@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon, entry, puppet, serving
 
 SERVERS = Path(__file__).parents[1] / "servers"
-COMMAND = Path(sys.executable).with_name("mcpvisor")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +37,7 @@ def explain(troubled: RunningDaemon) -> Callable[[str, str], list[str]]:
 
     def run(name: str, state: str) -> list[str]:
         troubled.until(lambda: troubled.server(name)["state"] == state, f"{name} {state}")
-        command = [COMMAND, "--socket", str(troubled.socket), "explain", name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        done = nursery.run(["--socket", troubled.socket, "explain", name])
         assert "" == done.stderr
         return done.stdout.splitlines()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -17,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.running import RunningDaemon, puppet, toml
-from tests.supervisor.transports.http_rig import Puppet
+from tests.supervisor.transports.http_rig import Puppet, launch
 
 from mcpvisor.daemon.cli.client import ControlClient
 from mcpvisor.daemon.cli.exits import CliError
@@ -41,18 +39,12 @@ class Receiver:
         self.puppet = self.start()
 
     def start(self) -> Puppet:
-        command = [sys.executable, str(SERVERS / "webhook_receiver.py"), "--port", str(self._port), "--log", str(self.log)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        self.puppet = Puppet(process.stdout.readline().decode().strip(), process)
+        self.puppet = launch("webhook_receiver.py", "--port", str(self._port), "--log", str(self.log))
         self._port = urlsplit(self.puppet.url).port or 0
         return self.puppet
 
     def end(self) -> None:
-        self.puppet.process.kill()
-        self.puppet.process.wait()
-        assert self.puppet.process.stdout is not None
-        self.puppet.process.stdout.close()
+        self.puppet.end()
 
     @property
     def ids(self) -> set[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon, entry, puppet
 
 COMMAND = Path(sys.executable).with_name("mcpvisor")
@@ -45,10 +47,7 @@ def mcpvisor(daemon: RunningDaemon) -> Run:
     """Runs the command against the daemon."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(COMMAND), *arguments]
-        return subprocess.run(
-            command, env={"MCPVISOR_SOCKET": str(daemon.socket), "PATH": "/nowhere"}, capture_output=True, text=True, timeout=60
-        )  # fmt: skip
+        return nursery.run(arguments, env={**os.environ, "MCPVISOR_SOCKET": str(daemon.socket), "PATH": "/nowhere"}, timeout=60)
 
     return run
 

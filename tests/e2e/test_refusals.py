@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon
 
 from mcpvisor.supervisor.process.sweep import find_marked
@@ -32,8 +32,7 @@ class Attempt:
         (folder / "mcpvisor.toml").write_text(text)
 
     def run(self) -> tuple[int, str]:
-        command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", "run", "--config", str(self.folder)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        done = nursery.run(["run", "--config", self.folder], timeout=30)
         complaints = [line for line in done.stderr.splitlines() if not line.startswith("{")]
         instance = self.state / "instance"
         if instance.exists():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import nursery
 from tests.e2e.running import RunningDaemon, entry, is_alive, puppet
+from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 from mcpvisor.daemon.cli.exits import Exit
 
@@ -28,8 +28,7 @@ def program(servers: Path, *args: str, **keys: object) -> str:
 
 def verb(daemon: RunningDaemon, *words: str) -> tuple[int, str]:
     """What a verb of the command line prints, and its exit code."""
-    command = [sys.executable, "-m", "mcpvisor.daemon.cli.main", *words, "--socket", str(daemon.socket)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = nursery.run([*words, "--socket", daemon.socket], timeout=60)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -78,13 +77,10 @@ def test_a_program_that_does_not_come_up_is_taken_back(daemon: Start, servers: P
 
 
 @pytest.fixture
-def web_server(servers: Path, tmp_path: Path) -> Iterator[str]:
+def web_server(tmp_path: Path) -> Iterator[str]:
     """The URL of an HTTP server."""
-    command = [sys.executable, str(servers / "http_counting.py"), "0", str(tmp_path / "log")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.kill()
+    with http_puppet("http_counting.py", "0", str(tmp_path / "log")) as server:
+        yield server.url
 
 
 def test_over_http_the_session_that_serves_is_never_touched(daemon: Start, web_server: str) -> None:

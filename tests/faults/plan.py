@@ -26,6 +26,19 @@ class Kind(StrEnum):
 SHARE = 20
 """Each kind is at least the twentieth part of all faults."""
 
+TAKES = {
+    Kind.KILL: 1.0,
+    Kind.STOP: 2.2,
+    Kind.STDOUT: 1.4,
+    Kind.RESET: 0.9,
+    Kind.WIPE: 0.9,
+    Kind.UNAUTHORIZED: 0.8,
+    Kind.BUSY: 0.7,
+    Kind.CUT: 0.4,
+    Kind.SLOW: 0.7,
+}
+"""Seconds that a server is busy with a fault of a kind, about: its pause, the fault, and the recovery from it."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -66,26 +79,31 @@ def fleet(each: int = 5) -> list[Server]:
 
 
 def plan(seed: int, servers: list[Server], count: int) -> dict[str, list[Fault]]:
-    """So many faults, by server; the same for the same seed, and of each kind at least the share that is its due."""
-    dice = random.Random(seed)
-    room = {server.name: count // len(servers) + (place < count % len(servers)) for place, server in enumerate(servers)}
-    planned: dict[str, list[Fault]] = {server.name: [] for server in servers}
+    """So many faults, by server; the same for the same seed, and of each kind at least the share that is its due.
 
-    def put(kind: Kind, server: Server) -> None:
-        room[server.name] -= 1
+    All servers are to be through with theirs at about the same time, whatever theirs are.
+    """
+    dice = random.Random(seed)
+    planned: dict[str, list[Fault]] = {server.name: [] for server in servers}
+    busy = dict.fromkeys(planned, 0.0)
+
+    def put(kinds: list[Kind]) -> None:
+        able = [server for server in servers if any(suits(kind, server) for kind in kinds)]
+        least = min(busy[server.name] for server in able)
+        server = dice.choice([server for server in able if busy[server.name] == least])
+        kind = dice.choice([kind for kind in kinds if suits(kind, server)])
+        busy[server.name] += TAKES[kind]
         settles = dice.random() < 0.85
         fault = Fault(server.name, kind, particulars(kind, server, dice), round(dice.uniform(0.0, 0.3), 3), settles)
         planned[server.name].append(fault)
 
-    # Those that suit the fewest servers first, while there is room.
+    due = -(-count // SHARE)
+    # Those that suit the fewest servers first.
     for kind in sorted(Kind, key=lambda kind: sum(suits(kind, server) for server in servers)):
-        for _ in range(-(-count // SHARE)):
-            able = [server for server in servers if suits(kind, server) and room[server.name]]
-            most = max(room[server.name] for server in able)
-            put(kind, dice.choice([server for server in able if room[server.name] == most]))
-    for server in servers:
-        while room[server.name]:
-            put(dice.choice([kind for kind in Kind if suits(kind, server)]), server)
+        for _ in range(due):
+            put([kind])
+    for _ in range(count - due * len(Kind)):
+        put(list(Kind))
     for faults in planned.values():
         dice.shuffle(faults)
     return planned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.faults.plan import Kind, Server, fleet, plan, suits, tally
+from tests.faults.plan import TAKES, Kind, Server, fleet, plan, suits, tally
 
 
 @pytest.mark.parametrize("count", [200, 1000, 1017])
@@ -15,6 +15,14 @@ def test_every_kind_has_its_share_and_the_number_is_met(seed: int, count: int) -
     assert set(Kind) == set(counts)
     assert count == sum(counts.values())
     assert min(counts.values()) >= count / 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_server_is_busy_for_longer_than_the_others(seed: int) -> None:
+    """A run takes as long as the server that is through last: none has more to do than one fault more than any other."""
+    busy = [sum(TAKES[fault.kind] for fault in faults) for faults in plan(seed, fleet(), 1000).values()]
+
+    assert max(busy) - min(busy) <= max(TAKES.values())
 
 
 def test_a_seed_is_a_plan() -> None:

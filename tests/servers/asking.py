@@ -14,7 +14,6 @@ import queue
 import sys
 import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KIND = sys.argv[1] if len(sys.argv) > 1 else "stdio"
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "string"}}}
@@ -70,6 +69,21 @@ def take(message, session, send, aside):
     else:
         send(answer(message))
     return True
+
+
+def write(message):
+    with LOCK:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+
+LOCK = threading.Lock()
+if KIND == "stdio":
+    for line in sys.stdin:
+        take(json.loads(line), None, write, write)
+    sys.exit()
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: E402 - most of a start, and for HTTP alone
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -143,19 +157,8 @@ class Handler(BaseHTTPRequestHandler):
         self.head(200 if stream is None else 204)
 
 
-def write(message):
-    with LOCK:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
-
-
-LOCK = threading.Lock()
-if KIND == "stdio":
-    for line in sys.stdin:
-        take(json.loads(line), None, write, write)
-else:
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.daemon_threads = True
-    path = "/sse" if KIND == "sse" else "/mcp"
-    print(f"http://127.0.0.1:{served.server_port}{path}", flush=True)
-    served.serve_forever()
+served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+served.daemon_threads = True
+path = "/sse" if KIND == "sse" else "/mcp"
+print(f"http://127.0.0.1:{served.server_port}{path}", flush=True)
+served.serve_forever()

@@ -15,7 +15,6 @@ import queue
 import sys
 import threading
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WIRE, ERA = sys.argv[1:3]
 MODERN = ERA == "modern"
@@ -117,6 +116,29 @@ def take_answer(message):
         answers[message["id"]].put(message)
 
 
+def serve_stdio():
+    lock = threading.Lock()
+
+    def write(message):
+        with lock:
+            sys.stdout.write(json.dumps(message) + "\n")
+            sys.stdout.flush()
+
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "method" not in message:
+            take_answer(message)
+        elif "id" in message:
+            threading.Thread(target=lambda one=message: write(reply(one, asks_by(write))), daemon=True).start()
+
+
+if WIRE == "stdio":
+    serve_stdio()
+    sys.exit()
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: E402 - most of a start, and for HTTP alone
+
+
 class Exchange(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -153,26 +175,7 @@ class Exchange(BaseHTTPRequestHandler):
         pass
 
 
-def serve_stdio():
-    lock = threading.Lock()
-
-    def write(message):
-        with lock:
-            sys.stdout.write(json.dumps(message) + "\n")
-            sys.stdout.flush()
-
-    for line in sys.stdin:
-        message = json.loads(line)
-        if "method" not in message:
-            take_answer(message)
-        elif "id" in message:
-            threading.Thread(target=lambda one=message: write(reply(one, asks_by(write))), daemon=True).start()
-
-
-if WIRE == "stdio":
-    serve_stdio()
-else:
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[3])), Exchange)
-    server.daemon_threads = True
-    print(f"http://127.0.0.1:{server.server_address[1]}/mcp", flush=True)
-    server.serve_forever()
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[3])), Exchange)
+server.daemon_threads = True
+print(f"http://127.0.0.1:{server.server_address[1]}/mcp", flush=True)
+server.serve_forever()

@@ -17,7 +17,6 @@ import queue
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 OPTIONS = argparse.ArgumentParser()
 OPTIONS.add_argument("--log")
@@ -168,6 +167,13 @@ def stdio():
             send(answer(msg, send))
 
 
+if ARGS.http is None:
+    stdio()
+    sys.exit()
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # noqa: E402 - most of a start, and for HTTP alone
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -235,17 +241,14 @@ class Handler(BaseHTTPRequestHandler):
             withdrawn(msg["id"])
 
 
-if ARGS.http is None:
-    stdio()
-else:
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        allow_reuse_address = True
+    def handle_error(self, request, address):
+        """A client that goes away is no news."""
 
-        def handle_error(self, request, address):
-            """A client that goes away is no news."""
 
-    server = Server(("127.0.0.1", ARGS.http), Handler)
-    print(f"http://127.0.0.1:{server.server_address[1]}/mcp", flush=True)
-    server.serve_forever(poll_interval=0.1)
+server = Server(("127.0.0.1", ARGS.http), Handler)
+print(f"http://127.0.0.1:{server.server_address[1]}/mcp", flush=True)
+server.serve_forever(poll_interval=0.1)

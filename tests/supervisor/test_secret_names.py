@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mcpvisor.supervisor.process.environment import inherited_secrets
@@ -59,6 +61,15 @@ def test_passwords_in_addresses():
     """The password, or a token in its place, as written and as decoded."""
     assert ["p%40ss", "p@ss", "t0ken"] == passwords_in("postgres://me:p%40ss@db/x and https://t0ken@example.com/")
     assert [] == passwords_in("https://example.com/a@b mail me@example.com")
+
+
+@pytest.mark.parametrize("part", ["x", "x://", "://x", "x://y:z", "x@"])
+def test_a_long_text_is_read_once(part: str):
+    """A secret of the largest size, whatever is in it, does not hold whoever looks through it."""
+    began = time.thread_time()
+    passwords_in(part * (128 * 1024 // len(part)))
+
+    assert time.thread_time() - began < 0.5
 
 
 def test_what_a_server_inherits():

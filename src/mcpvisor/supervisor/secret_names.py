@@ -52,7 +52,8 @@ def key_forms(least: int | None = None) -> str:
 
 _KNOWN: Final = re.compile(key_forms())
 _RANDOM: Final = re.compile(r"[0-9a-f]{32,}|(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=\D*\d)[A-Za-z0-9_-]{20,}", re.ASCII)
-_USERINFO: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^\s/?#@]*@)")
+_USERINFO: Final = re.compile(r"(?<=[A-Za-z0-9+.-])://([^\s/?#@]*@)")
+"""Of a scheme the last letter is enough: with all of it, a long word would be read again from each of its letters."""
 
 
 def names_secret(name: str) -> bool:

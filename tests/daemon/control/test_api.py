@@ -76,6 +76,49 @@ async def test_status_waits_until_all_is_well(api):
     assert 2 == answer[0]["ready"]
 
 
+async def test_a_wait_does_not_look_at_all_servers_for_each_event(api, monkeypatch):
+    """While the last of a hundred servers is not there, what happens to the others costs next to nothing."""
+    names = [f"server-{number:02}" for number in range(100)]
+    supervisor = api.supervisor = api.puppet.PuppetSupervisor(*(api.puppet.a_status(one, State.STARTING) for one in names))
+    looks, answer, statuses = [], [], supervisor.statuses
+    async with speaking(api) as client, anyio.create_task_group() as tasks:
+
+        async def ask():
+            answer.append((await client.get("/v1/status?wait=20")).json())
+
+        monkeypatch.setattr(supervisor, "statuses", lambda: looks.append(1) or statuses())
+        tasks.start_soon(ask)
+        with anyio.fail_after(20):
+            while not supervisor.bus._queued:
+                await anyio.lowlevel.checkpoint()
+        for name in names:
+            supervisor.move(name, State.READY)
+            await anyio.lowlevel.checkpoint()
+
+    assert 100 == answer[0]["ready"]
+    assert len(looks) <= 3  # at the begin, once the last one is ready, and for the answer
+
+
+async def test_a_server_that_leaves_is_not_waited_for(api):
+    """`?wait` answers when the one that it waited for has left the configuration."""
+    async with speaking(api) as client, anyio.create_task_group() as tasks:
+
+        async def ask():
+            answer.append((await client.get("/v1/status?wait=20")).json())
+
+        answer = []
+        tasks.start_soon(ask)
+        with anyio.fail_after(20):
+            while not api.supervisor.bus._queued:
+                await anyio.lowlevel.checkpoint()
+            del api.supervisor.now["bad"]
+            api.supervisor.bus.emit(ServerRemoved(at=time.time(), server="bad"))
+            while not answer:
+                await anyio.sleep(0.01)
+
+    assert ["good"] == [one["name"] for one in answer[0]["servers"]]
+
+
 async def test_status_answers_when_the_wait_is_over(api):
     """`?wait` answers with what is, when the time is over."""
     async with speaking(api) as client:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import anyio
 import anyio.abc
+from tests import nursery
 
 from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.open_calls import Origin
@@ -59,12 +60,18 @@ class Puppet:
     """A puppet server that runs as a process of its own."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: nursery.Process
+    stdout: IO[bytes]
 
     def line(self) -> str:
         """The next line of its stdout."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().decode().strip()
+        return self.stdout.readline().decode().strip()
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+        self.stdout.close()
 
     def state(self) -> dict[str, Any]:
         """What `GET /__state` shows."""
@@ -80,18 +87,23 @@ class Puppet:
         return self.url.rsplit("/", 1)[0] + "/" + path
 
 
+def launch(name: str, *args: str) -> Puppet:
+    """A puppet of tests/servers, which runs until its `end`; its first line is its URL."""
+    reading, writing = os.pipe()
+    with open(writing, "wb") as stdout, Path(os.devnull).open("rb") as nothing:
+        process = nursery.start(args, program=SERVERS / name, stdin=nothing, stdout=stdout, stderr=sys.__stderr__)
+    lines = open(reading, "rb")  # noqa: SIM115 - as long as it runs
+    return Puppet(lines.readline().decode().strip(), process, lines)
+
+
 @contextmanager
 def puppet(name: str, *args: str) -> Iterator[Puppet]:
-    """A puppet of tests/servers; its first line is its URL."""
-    process = subprocess.Popen([sys.executable, str(SERVERS / name), *args], stdout=subprocess.PIPE)
+    """The same for as long as the block lasts."""
+    launched = launch(name, *args)
     try:
-        assert process.stdout is not None
-        yield Puppet(process.stdout.readline().decode().strip(), process)
+        yield launched
     finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        launched.end()
 
 
 Serve = Callable[[anyio.abc.ByteStream], Awaitable[None]]

@@ -53,12 +53,8 @@ class Gauge:
 
 @contextmanager
 def within_bounds(gauge: Gauge) -> Iterator[None]:
-    gc.collect()
-    gc.freeze()  # the heap of the test run itself is not what is measured
-    try:
-        yield
-    finally:
-        gc.unfreeze()
+    gc.collect()  # what other tests have left is not what is measured
+    yield
     assert gauge.lag < MAX_LAG
     assert gauge.most - gauge.before < MAX_GROWTH
 

@@ -191,12 +191,22 @@ class Operations:
         if seconds == 0:
             return
         with anyio.move_on_after(seconds), self._supervisor.bus.subscribe() as events:
-            while not self._healthy(server) and not self._facts.stopping():
+            late = self._late(server)
+            while late is not None and not self._facts.stopping():
                 await anext(events)
+                if self._is_settled(late):
+                    late = self._late(server)
 
-    def _healthy(self, server: str | None) -> bool:
+    def _late(self, server: str | None) -> str | None:
+        """The last that is not as it is wanted. While it is not, no event is a reason to look at all the others."""
         statuses = self._supervisor.statuses() if server is None else [self._supervisor.status(server)]
-        return all(status.is_settled for status in statuses)
+        return next((status.name for status in reversed(statuses) if not status.is_settled), None)
+
+    def _is_settled(self, server: str) -> bool:
+        try:
+            return self._supervisor.status(server).is_settled
+        except UnknownServer:  # it has left the configuration meanwhile
+            return True
 
 
 def build_app(
