@@ -89,6 +89,7 @@ class ServerActor:
             lasting=lasting,
             urgent=self._urgency,
             post=self._told,
+            is_beside=lambda: self._generations.serving is not None,
         )
         self._authorising = Authorising(spec, report, Sources(shared.store, shared.instance, report.mask))
         self._generations = Generations(self.connection, self._restorer, report)

@@ -20,9 +20,11 @@ from mcpvisor.supervisor.asking import capabilities
 from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negotiate
 from mcpvisor.supervisor.opening import Opener, Opening
+from mcpvisor.supervisor.replacing import REFUSALS
 from mcpvisor.supervisor.session import Lasting, Session
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.starts import StartGate, StartPlace, Urgent
+from mcpvisor.supervisor.transports.http import HttpWire
 from mcpvisor.supervisor.transports.wire import LINGERING, OpenFailed, Wire, WireEnd
 
 _log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ class Means:
     lasting: Lasting
     urgent: Urgent
     post: Post
+    is_beside: Callable[[], bool]
+    """Whether another generation serves, so that this one is brought up beside it."""
 
 
 class Generation:
@@ -157,12 +161,18 @@ class Generation:
                 end = WireEnd(
                     cause=cause, detail=failure.detail, exit_code=failure.exit_code, retry_after_s=failure.retry_after_s
                 )
-                self._ended(end)
+                self._ended(end, endable=await self._may_be_ended(wire, cause))
                 tasks.cancel_scope.cancel()
                 return
             tasks.start_soon(self._watch_end, wire, tasks.cancel_scope)
             place.release()
             await self._serve(handshake, wire)
+
+    async def _may_be_ended(self, wire: Wire, cause: str) -> bool:
+        """Whether the session that serves could be ended to make room for this one, which the server has refused."""
+        if cause not in REFUSALS or not isinstance(wire, HttpWire) or not self._means.is_beside():
+            return True
+        return await wire.lets_sessions_end()
 
     def _other_transport(self, wire: Wire) -> str:
         """The cause of an end for which the other HTTP transport is tried at once, where the entry leaves that open."""
@@ -208,7 +218,7 @@ class Generation:
                 await self.session.drained()
         scope.cancel()
 
-    def _ended(self, end: WireEnd) -> None:
+    def _ended(self, end: WireEnd, *, endable: bool = True) -> None:
         if not self._is_restored and self._wire is not None and self._wire.kind == "sse":
             self._means.era.only_sse = False  # it was worth a try; the next one begins with what is newer
         self._post(
@@ -217,6 +227,7 @@ class Generation:
                 end.cause,
                 end.detail,
                 served=self.session is not None and self.session.has_served,
+                endable=endable,
                 exit_code=end.exit_code,
                 retry_after_s=end.retry_after_s,
             )

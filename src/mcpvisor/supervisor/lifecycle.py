@@ -226,10 +226,13 @@ class Lifecycle:
                 self._replacement = former.afresh()
                 cause = former.cause
             return withdrawn + self._try_replacement(self._replacement, cause)
-        retire = Retire(self._current, self.spec.drain)
-        self._current = None
+        return withdrawn + self._end_first(self._current, reason, now)
+
+    def _end_first(self, current: int, reason: str, now: float) -> list[Command]:
+        """End the one that serves in good order; the next one is opened once nothing is left of it."""
+        self._current, self._ready_since = None, None
         self._deadline = now + self._stop_budget()
-        return [*withdrawn, retire, *self._move(State.DRAINING, reason)]
+        return [Retire(current, self.spec.drain), *self._move(State.DRAINING, reason)]
 
     def _weigh(self, event: MemorySampled, now: float) -> list[Command]:
         """Replace in good order what uses too much memory, at most once in `stable_after`."""
@@ -388,6 +391,9 @@ class Lifecycle:
         return [restarted, Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(event.lacking)]
 
     def _not_come_up(self, beside: Replacement, event: Ended, now: float) -> list[Command]:
+        if self._current is not None and beside.wants_room(event, self._opened_with):
+            self._replacement, self._reopen_reason = None, beside.cause
+            return self._end_first(self._current, f"{beside.reason}; its server has room for one session only", now)
         if not beside.came_to_nothing(event, self.spec.restart, self._history, now):
             return self._try_replacement(beside, "another_way")
         # The time of the next try is news even where the reason is the same as the last time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,15 @@ STDIO_SILENCE: Final = 2.0
 
 _LEGACY_CODES: Final = frozenset({-32601, -32602, -32600})
 _LEGACY_STATUSES: Final = frozenset({400, 404, 405})
+_CONFLICT: Final = 409
+
+_OCCUPIED: Final = re.compile(
+    r"already (initiali[sz]ed|connected|in use)"
+    r"|(too many|max(imum)?|only (a |one|single)|limit|another|existing)\b.{0,40}\b(session|client|connection)s?\b"
+    r"|\b(session|client|connection)s?\b.{0,40}\b(already|exists|limit|in use|exceeded|connected)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Spellings of "there is no room for another session"; looked for in what `initialize` is refused with."""
 
 
 class NegotiationFailed(McpvisorError):
@@ -63,6 +73,18 @@ def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
     data = failure.data
     status = data.get("http_status") if isinstance(data, dict) else None
     return failure.code in _LEGACY_CODES or status in _LEGACY_STATUSES or asks_for_session(failure.message)
+
+
+def is_occupied(failure: RequestFailed) -> bool:
+    """Whether a refusal of `initialize` says that the server has no room for a session beside those that stand.
+
+    Only what was answered is asked for its words: limits on requests and credentials come first.
+    """
+    if failure.cause in ("auth", "auth_unavailable") or failure.retry_after_s is not None:
+        return False
+    data = failure.data if isinstance(failure.data, dict) else {}
+    answered = failure.outcome is Outcome.PEER_ERROR or "http_status" in data
+    return answered and (data.get("http_status") == _CONFLICT or _OCCUPIED.search(failure.message) is not None)
 
 
 async def negotiate(
@@ -183,6 +205,8 @@ def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
         return NegotiationFailed(wire.end.cause, wire.end.detail, wire.end.retry_after_s, exit_code=wire.end.exit_code)
     if failure is None and error.code == REQUEST_TIMEOUT_CODE:
         return NegotiationFailed("no_answer", "it took the handshake and gave no answer to it")
+    if failure is not None and is_occupied(failure):
+        return NegotiationFailed("occupied", f"it has no room for another session: {failure.message}")
     if failure is not None and failure.cause == "not_streamable_http":
         return NegotiationFailed("not_streamable_http", failure.message)
     if failure is None or failure.outcome is Outcome.PEER_ERROR:

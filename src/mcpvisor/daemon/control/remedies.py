@@ -47,6 +47,10 @@ _BY_HTTP_CAUSE: Final = {
     "redirect": "write the address that it leads to as `url` in {origin}, if that is the right one",
     "http_refused": "look at that server's own log for why it refuses; check `url` and `headers` in {origin}",
     "server_error": "the fault is the server's, or a proxy's before it: look at their logs",
+    "occupied": (
+        "somebody else holds the session that it has room for (another client of it, or a daemon that was killed): "
+        "end that one, or restart that server"
+    ),
     "busy": "it is overloaded or limits its clients: look at its own log, and at proxies before it",
     "session_lost": "the server forgot the session, as one that was restarted does; nothing to do unless it goes on",
     "stream_failed": "the connection broke: look at the server's own log and at proxies between",
