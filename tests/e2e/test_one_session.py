@@ -131,7 +131,7 @@ async def test_a_session_that_is_driven_out_by_the_next_one(http_case: Start, mo
 
 
 async def test_who_has_no_room_at_all_is_waited_for(http_case: Start) -> None:
-    """Where somebody else holds the one session that is no crash: it is tried again with growing delays, and taken once free."""
+    """Where somebody else holds the one session that is no crash: it is tried again, ever later, and taken once it is free."""
     case, puppet = await http_case("http_narrow", "--room", "refuse", name="first")
     await case.reach(State.READY)
     target = HttpTarget(url=puppet.url)

@@ -25,6 +25,7 @@ from mcpvisor.supervisor.session import Lasting, Session
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.starts import StartGate, StartPlace, Urgent
 from mcpvisor.supervisor.transports.http import HttpWire
+from mcpvisor.supervisor.transports.http_outcome import NO_ENDPOINT
 from mcpvisor.supervisor.transports.wire import LINGERING, OpenFailed, Wire, WireEnd
 
 _log = logging.getLogger(__name__)
@@ -157,11 +158,8 @@ class Generation:
                     session, wire, era=self.spec.era, memory=self._means.era, capabilities=capabilities(self.spec.allow)
                 )
             except NegotiationFailed as failure:
-                cause = self._other_transport(wire) if failure.cause == "not_streamable_http" else failure.cause
-                end = WireEnd(
-                    cause=cause, detail=failure.detail, exit_code=failure.exit_code, retry_after_s=failure.retry_after_s
-                )
-                self._ended(end, endable=await self._may_be_ended(wire, cause))
+                end = self._end_after(failure, wire)
+                self._ended(end, endable=await self._may_be_ended(wire, end.cause))
                 tasks.cancel_scope.cancel()
                 return
             tasks.start_soon(self._watch_end, wire, tasks.cancel_scope)
@@ -174,12 +172,19 @@ class Generation:
             return True
         return await wire.lets_sessions_end()
 
-    def _other_transport(self, wire: Wire) -> str:
-        """The cause of an end for which the other HTTP transport is tried at once, where the entry leaves that open."""
+    def _end_after(self, failure: NegotiationFailed, wire: Wire) -> WireEnd:
+        """What a failed handshake ends with; where the entry leaves the HTTP transport open, the other one is tried at once."""
+        era, cause, detail = self._means.era, failure.cause, failure.detail
         target = self.spec.target
         is_open = isinstance(target, HttpTarget) and target.transport is HttpTransport.AUTO
-        self._means.era.only_sse = is_open and wire.kind == "http"
-        return "other_transport" if self._means.era.only_sse else "protocol"
+        if cause == "not_streamable_http":
+            era.only_sse, era.refused_post = is_open and wire.kind == "http", (detail, failure.http_status)
+            cause = "other_transport" if era.only_sse else _refused(failure.http_status)
+        elif wire.kind == "sse" and is_open and cause == "protocol" and era.refused_post[0]:
+            # It knows neither transport: what it said to the one that is spoken today counts, and comes first.
+            post, status = era.refused_post
+            cause, detail = _refused(status), f"{post}; asked by GET for the older HTTP+SSE transport, {detail}"
+        return WireEnd(cause=cause, detail=detail, exit_code=failure.exit_code, retry_after_s=failure.retry_after_s)
 
     async def _serve(self, handshake: sdk.Handshake, wire: Wire) -> None:
         self.handshake_seconds = anyio.current_time() - self.opened_at
@@ -238,3 +243,8 @@ class Generation:
 
     def __repr__(self) -> str:
         return f"<Generation {self.spec.name}#{self.number}: {self.session.calls if self.session else 0} calls>"
+
+
+def _refused(status: int | None) -> str:
+    """The cause of an end by a POST that was refused as a whole: nothing of MCP is there, or it does not take a handshake."""
+    return "not_found" if status in NO_ENDPOINT else "protocol"

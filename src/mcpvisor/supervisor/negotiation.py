@@ -35,15 +35,25 @@ _OCCUPIED: Final = re.compile(
 
 
 class NegotiationFailed(McpvisorError):
-    """The handshake did not come about; `cause` is of the closed set of `WireEnd`, or `era_probe`."""
+    """The handshake did not come about; `cause` is of the closed set of `WireEnd`, or `era_probe` or `not_streamable_http`."""
 
-    def __init__(self, cause: str, detail: str, retry_after_s: float | None = None, *, exit_code: int | None = None) -> None:
+    def __init__(
+        self,
+        cause: str,
+        detail: str,
+        retry_after_s: float | None = None,
+        *,
+        exit_code: int | None = None,
+        http_status: int | None = None,
+    ) -> None:
         super().__init__(detail)
         self.cause = cause
         self.detail = detail
         self.retry_after_s = retry_after_s
         self.exit_code = exit_code
         """That of the process, where it exited instead of answering."""
+        self.http_status = http_status
+        """What an HTTP server answered with, where it refused the handshake by that alone."""
 
 
 @dataclass(slots=True)
@@ -58,6 +68,8 @@ class EraMemory:
     """Whether the last process did not survive the probe, or never answered after it: begin with `initialize`."""
     only_sse: bool = False
     """Whether the server knows only the old HTTP+SSE transport, as it said by refusing a POST."""
+    refused_post: tuple[str, int | None] = ("", None)
+    """In what words, and with which status, it refused that; empty where this run has seen none."""
 
 
 def is_legacy_evidence(failure: RequestFailed, *, stdio: bool) -> bool:
@@ -208,7 +220,8 @@ def _failed(error: MCPError, wire: Wire) -> NegotiationFailed:
     if failure is not None and is_occupied(failure):
         return NegotiationFailed("occupied", f"it has no room for another session: {failure.message}")
     if failure is not None and failure.cause == "not_streamable_http":
-        return NegotiationFailed("not_streamable_http", failure.message)
+        status = failure.data.get("http_status") if isinstance(failure.data, dict) else None
+        return NegotiationFailed("not_streamable_http", failure.message, http_status=status)
     if failure is None or failure.outcome is Outcome.PEER_ERROR:
         return NegotiationFailed("protocol", f"the handshake was answered with an error: {error.message}")
     return NegotiationFailed(failure.cause, failure.message, failure.retry_after_s)

@@ -14,6 +14,12 @@ from mcpvisor.supervisor.spec import ProbePolicy
 SLOW_ROW: Final = 3
 """So many probes in a row have to be slower than `probe.slow` for a server to be slow, and faster for it to be so no more."""
 
+NOWHERE: Final = "not_found"
+"""The cause of a refusal by which nothing of MCP is at the address: no sign of life, whoever has said it."""
+
+NOWHERE_AFTER: Final = 2
+"""A session is given up after so many of these in a row: the usual question, and another one that it must know."""
+
 DEAF_AFTER: Final = 2
 """A server that was silent to the usual question so many times, and answered the other, is only asked the other."""
 
@@ -144,7 +150,8 @@ class Prober:
             try:
                 await self._probe(otherwise)
             except RequestFailed as error:
-                failure = None if error.outcome is Outcome.PEER_ERROR or error.cause == "busy" else error
+                is_answer = error.outcome is Outcome.PEER_ERROR and error.cause != NOWHERE
+                failure = None if is_answer or error.cause == "busy" else error
         if scope.cancelled_caught:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
         if failure is None:
@@ -174,8 +181,12 @@ class Prober:
         busy = self._busy(self._silent_since)
         self._misses = self._misses if busy else self._misses + 1
         # A dial that is refused needs no second opinion: nobody is there.
-        dead = failure.cause == "connect_failed" or self._misses >= self.policy.failures
-        if not dead:
+        is_nowhere = failure.cause == NOWHERE
+        allowed = min(self.policy.failures, NOWHERE_AFTER) if is_nowhere else self.policy.failures
+        dead = failure.cause == "connect_failed" or self._misses >= allowed
+        if not dead and is_nowhere and not busy:
+            self.hasten(anyio.current_time())
+        elif not dead:
             pause = self.policy.timeout if busy else 0.0
             self.hasten(max(started + self.policy.timeout, anyio.current_time() + pause))
         self._verdicts.probe_missed(self._misses, busy=busy, dead=dead, cause=failure)

@@ -43,7 +43,7 @@ _BY_HTTP_CAUSE: Final = {
     "protocol": "what it answers is not MCP: check `url`, `transport` and `era` in {origin}",
     "version_mismatch": _BY_CAUSE["version_mismatch"],
     "not_mcp": "what it answers is not MCP: check `url` in {origin}",
-    "not_found": "there is no MCP endpoint at that path: check the path of `url` in {origin}",
+    "not_found": "there is no MCP endpoint at that path, or not any more: check the path of `url` in {origin}",
     "redirect": "write the address that it leads to as `url` in {origin}, if that is the right one",
     "http_refused": "look at that server's own log for why it refuses; check `url` and `headers` in {origin}",
     "server_error": "the fault is the server's, or a proxy's before it: look at their logs",

@@ -38,6 +38,9 @@ REPEATABLE: Final = frozenset(
 _METHOD_NOT_FOUND: Final = -32601
 _NOT_STREAMABLE: Final = frozenset({400, 404, 405})
 
+NO_ENDPOINT: Final = frozenset({404, 405, 410})
+"""What a POST is answered with, without a word of JSON-RPC, where nothing speaks MCP."""
+
 _SESSION_GONE: Final = re.compile(
     r"(no valid|invalid|unknown|expired|missing|bad) session"
     r"|session\b.{0,60}\b(not found|not exist|invalid|not valid|expired|terminated|closed|unknown|missing|required)"
@@ -60,6 +63,7 @@ class Meaning(StrEnum):
     AUTH = "auth"
     BUSY = "busy"
     NOT_FOUND = "not_found"
+    """Nothing speaks MCP there, or not any more."""
     NOT_STREAMABLE_HTTP = "not_streamable_http"
     """`initialize` was refused the way servers of the old HTTP+SSE transport do it."""
     REFUSED = "http_refused"
@@ -133,7 +137,9 @@ def judge(reply: Reply) -> Verdict:
         return _failed(Meaning.REDIRECT, outcome, reply, error)
     if reply.method == "initialize" and reply.status in _NOT_STREAMABLE:
         return _failed(Meaning.NOT_STREAMABLE_HTTP, Outcome.NOT_SENT, reply, error)
-    return _failed(Meaning.NOT_FOUND if reply.status == 404 else Meaning.REFUSED, Outcome.PEER_ERROR, reply, error)
+    if reply.status in NO_ENDPOINT:
+        return replace(_failed(Meaning.NOT_FOUND, Outcome.PEER_ERROR, reply, error), is_doubtful=True)
+    return _failed(Meaning.REFUSED, Outcome.PEER_ERROR, reply, error)
 
 
 def _judge_success(reply: Reply) -> Verdict:
