@@ -324,4 +324,5 @@ class ServerActor:
             wanted_at=None if is_done else self._goal.at,
             token_expires_at=self._authorising.expires_at,
             subscriptions=self.subscriptions,
+            lists=self._restorer,
         )

@@ -10,7 +10,8 @@ from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.generation import Generation
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.reporting import Reporter
-from mcpvisor.supervisor.states import BOUNDED
+from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.states import BOUNDED, UP
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
@@ -26,6 +27,7 @@ def describe(
     wanted_at: float | None,
     token_expires_at: float | None,
     subscriptions: Subscriptions,
+    lists: Restorer,
 ) -> ServerStatus:
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
@@ -72,6 +74,9 @@ def describe(
         replacing=cycle.is_replacing,
         coming=cycle.coming,
         coming_reason=cycle.coming_reason,
+        lists_next=_wall(lists.next_at) if cycle.state in UP else None,
+        lists_asked_to_wait=cycle.state in UP and lists.is_asked_to_wait,
+        probe_next=_wall(generation.session.probe_asked_for) if generation and generation.session else None,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
         push_next=_wall(generation.push_next_at) if generation else None,

@@ -82,6 +82,12 @@ class Session:
         """Requests of callers that are in flight."""
         return len(self._flights)
 
+    @property
+    def probe_asked_for(self) -> float | None:
+        """When the server wants to be probed again, in monotonic seconds; None where it has not said so, or that is over."""
+        at = self._prober.not_before
+        return at if at > anyio.current_time() else None
+
     # Upkeep
 
     async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
@@ -136,7 +142,7 @@ class Session:
         """A request that hears nothing is reason enough to ask whether its session is alive."""
         while True:
             await self._flights.silent()
-            await self._prober.check()
+            await self._prober.inquire()
 
     async def _watch_suspicion(self) -> None:
         """A session in doubt is asked at once, before the next caller meets its loss."""

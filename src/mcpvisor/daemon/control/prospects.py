@@ -53,6 +53,11 @@ def _untried(evidence: Evidence) -> str:
         return "the daemon replaces it in good order if it still uses so much then (at most once in restart.stable_after)"
     if status.replacing and status.state in (State.READY, State.DEGRADED):
         return _of_replacement(status)
+    if status.lists_next is not None and status.next_attempt is None:
+        again = "when the server asked it to (its Retry-After), and no earlier" if status.lists_asked_to_wait else "by itself"
+        return f"the daemon keeps the session, and asks for the missing lists again {again}"
+    if status.probe_next is not None and status.state is State.READY:
+        return "the daemon probes it again when the server asked it to (its Retry-After)"
     if evidence.retry_after:
         return "the daemon tries again when the server asked it to (its Retry-After), and no earlier"
     match status.state:
@@ -83,4 +88,8 @@ def next_at(evidence: Evidence) -> float | None:
         return None
     if status.too_large:
         return status.recycled_at
-    return status.next_attempt if status.state not in _PENDING else status.deadline
+    if status.state in _PENDING:
+        return status.deadline
+    if status.next_attempt is not None:
+        return status.next_attempt
+    return status.probe_next if status.state is State.READY else status.lists_next

@@ -158,6 +158,8 @@ def _of_http(evidence: Evidence, cause: str) -> str:
     reason = evidence.status.reason
     if "text/html" in reason and cause in ("not_mcp", "protocol", "not_streamable_http"):
         return "check that `url` in {origin} is the MCP endpoint, and that no login page or proxy stands before it"
+    if evidence.status.lists_asked_to_wait:
+        cause = "busy"
     if cause == "protocol" and " 404 " in reason:
         cause = "not_found"
     if cause == "tls":

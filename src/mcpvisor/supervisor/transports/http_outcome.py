@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -25,6 +26,7 @@ MAX_CHALLENGE: Final = 2048
 """Characters of a WWW-Authenticate that a failure carries."""
 
 MAX_RETRY_AFTER: Final = 86_400.0
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]*)?")
 
 REPEATABLE: Final = frozenset(
     {
@@ -275,12 +277,15 @@ def excerpt(body: bytes) -> str:
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
-    """Seconds to wait by a `Retry-After` of seconds or of a date, at most a day; None for garbage."""
+    """Seconds to wait by a `Retry-After` of seconds (with a fraction, too) or of a date, at most a day; None for garbage."""
     value = value.strip()
-    if value.isascii() and value.isdigit():
+    if _SECONDS.fullmatch(value):
         return min(float(value[:9]), MAX_RETRY_AFTER)
     try:
-        return min(max(parsedate_to_datetime(value).timestamp() - now, 0.0), MAX_RETRY_AFTER)
+        date = parsedate_to_datetime(value)
+        # The oldest of the three forms of a date names no zone: all of them are in GMT.
+        moment = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()
+        return min(max(moment - now, 0.0), MAX_RETRY_AFTER)
     except (ValueError, OverflowError):
         return None
 
