@@ -77,6 +77,8 @@ class Lifecycle:
         """The spec that the generation that serves, or is to serve, was opened with."""
         self._recycling = Recycling()
         self._deadline: float | None = None
+        self._told_attempt: float | None = None
+        """The next try by itself that was told of last."""
         self._ready_since: float | None = None
         self._tried_at = float("-inf")
         self._reopen_reason = "start"
@@ -86,6 +88,14 @@ class Lifecycle:
 
     def handle(self, event: Input, now: float) -> list[Command]:
         """Take one input at the time `now`; returns what is to be done, in order."""
+        commands = self._handle(event, now)
+        # The time of the next try is news even where the state and its reason are the same.
+        if self.next_attempt != self._told_attempt and not any(isinstance(one, Moved) for one in commands):
+            commands.append(Moved(self.state, self.state, self.reason))
+        self._told_attempt = self.next_attempt
+        return commands
+
+    def _handle(self, event: Input, now: float) -> list[Command]:
         match event:
             case WantedSet():
                 return self._set_wanted(event, now)
@@ -396,8 +406,7 @@ class Lifecycle:
             return self._end_first(self._current, f"{beside.reason}; its server has room for one session only", now)
         if not beside.came_to_nothing(event, self.spec.restart, self._history, now):
             return self._try_replacement(beside, "another_way")
-        # The time of the next try is news even where the reason is the same as the last time.
-        return self._beside_changed() or [Moved(self.state, self.state, self.reason)]
+        return self._beside_changed()
 
     def _promote(self, beside: Replacement, generation: int) -> list[Command]:
         """The one that served is gone: what was brought up beside it is the server now, as far as it has come."""
@@ -460,12 +469,8 @@ class Lifecycle:
             self._due, self._due_reason = True, reason
             if self.state is State.DRAINING:
                 return self._move(State.DRAINING, reason)  # whoever waits learns that it comes back after all
-            shown = self._own_next_attempt
-            if shown is None:
-                return []
-            self._deadline = None
-            # Where it comes earlier than was shown, whoever goes by that is told.
-            return [Moved(self.state, self.state, self.reason)] if now < shown else []
+            self._deadline = None if self._own_next_attempt is not None else self._deadline
+            return []
         opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
         self._current, self._opened_with = self.generation, self.spec

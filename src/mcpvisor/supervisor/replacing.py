@@ -117,5 +117,6 @@ class Replacement:
     def shown(self, *, serves: bool) -> str:
         """What is shown as the reason beside what else there is to say; `serves`: whether calls reach the former session."""
         if self.trouble:
-            return f"{self.trouble}; the former one {'serves on' if serves else 'is kept'}"
+            now = ", and is tried again now" if self.generation is not None else ""
+            return f"{self.trouble}{now}; the former one {'serves on' if serves else 'is kept'}"
         return f"{self.reason}; the next session is being opened"
