@@ -11,7 +11,7 @@ from mcpvisor.supervisor.generation import Generation
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
-from mcpvisor.supervisor.states import BOUNDED, UP
+from mcpvisor.supervisor.states import BOUNDED, UP, State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
@@ -35,6 +35,7 @@ def describe(
     last = reporter.last_exit
     too_large, recycled_at = cycle.recycling
     handshake = generation.handshake if generation else None
+    asked = generation.asked if generation and cycle.state is State.NEGOTIATING else None
     return ServerStatus(
         name=spec.name,
         state=cycle.state,
@@ -74,6 +75,9 @@ def describe(
         replacing=cycle.is_replacing,
         coming=cycle.coming,
         coming_reason=cycle.coming_reason,
+        asked=asked.method if asked else "",
+        asked_at=_wall(asked.at) if asked else None,
+        asked_until=_wall(asked.until) if asked else None,
         lists_next=_wall(lists.next_at) if cycle.state in UP else None,
         lists_asked_to_wait=cycle.state in UP and lists.is_asked_to_wait,
         probe_next=_wall(generation.session.probe_asked_for) if generation and generation.session else None,

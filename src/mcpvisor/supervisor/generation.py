@@ -18,7 +18,7 @@ from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.asking import capabilities
 from mcpvisor.supervisor.error_groups import only_error
-from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negotiate
+from mcpvisor.supervisor.negotiation import Asked, EraMemory, Negotiation, NegotiationFailed
 from mcpvisor.supervisor.opening import Opener, Opening
 from mcpvisor.supervisor.replacing import REFUSALS
 from mcpvisor.supervisor.session import Lasting, Session
@@ -61,6 +61,7 @@ class Generation:
         self._wire: Wire | None = None
         self.session: Session | None = None
         """What carries requests; None before the handshake."""
+        self._negotiation: Negotiation | None = None
         self._is_restored = False
         self._retire_at: float | None = None
         self._retiring = anyio.Event()
@@ -71,6 +72,11 @@ class Generation:
     def handshake(self) -> sdk.Handshake | None:
         """What was agreed on with the server; None before that."""
         return self.session.handshake if self.session is not None else None
+
+    @property
+    def asked(self) -> Asked | None:
+        """What its server was sent for the handshake and has not answered yet; None where nothing is."""
+        return self._negotiation.asked if self._negotiation is not None else None
 
     @property
     def is_retired(self) -> bool:
@@ -154,9 +160,8 @@ class Generation:
             tasks.start_soon(self._watch_retirement, tasks.cancel_scope)
             try:
                 # An end during the handshake is judged there: it may say something of the era.
-                handshake = await negotiate(
-                    session, wire, era=self.spec.era, memory=self._means.era, capabilities=capabilities(self.spec.allow)
-                )
+                self._negotiation = Negotiation(session, wire, self._means.era, capabilities(self.spec.allow))
+                handshake = await self._negotiation.agree(self.spec.era)
             except NegotiationFailed as failure:
                 end = self._end_after(failure, wire)
                 self._ended(end, endable=await self._may_be_ended(wire, end.cause))

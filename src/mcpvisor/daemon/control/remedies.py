@@ -136,8 +136,9 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
         case state if state in _SETTLED:
             return _of_state(evidence)
         case _:
+            earlier = "wait for this try; of the one before: " if signs.cause and status.state is State.NEGOTIATING else ""
             noise = f"; {_OFF_STDOUT}" if signs.noise else ""
-            return _of_failure(evidence, signs.cause) + noise
+            return earlier + _of_failure(evidence, signs.cause) + noise
 
 
 def _of_the_deaf(evidence: Evidence) -> str:
