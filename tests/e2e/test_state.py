@@ -285,3 +285,48 @@ def test_a_damaged_file_does_not_hinder_the_start(daemon):
     shown = f"the state file was damaged at the start, its orders do not stand any more; it is {aside}"
     assert shown in mcpvisor(running, "status").stdout
     assert "a new state file is begun" in running.log_text()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_file_that_is_cut_under_a_daemon_stops_nothing(daemon, share):
+    """One error says it, calls go on, what was ordered before is in the new file, and the next run has nothing more to tell."""
+    running = daemon(QUIET)
+    running.until_ready()
+    running.order("quiet", "disable")
+    running.until(lambda: running.rows("SELECT server FROM orders"), "the order on disk")
+    path = running.folder / "state" / "state.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    os.truncate(path, int(path.stat().st_size * share))
+    running.order("quiet", "enable")
+    running.order("quiet", "disable")
+    begun = "a new state file is begun"
+    running.until(lambda: begun in running.log_text(), "the error in the log")
+    running.until(lambda: running.rows("SELECT server FROM orders"), "the order in the new file")
+    told, up = running.log_text().count(begun), running.status()["state_store"]["up"]
+    running.end()
+    running.start()
+    running.until_serving()
+
+    assert (1, True) == (told, up)
+    assert "was truncated while it was in use" in running.log_text()
+    assert "all that is known is written anew" in running.log_text()
+    assert ("disabled", 1) == (running.server("quiet")["state"], running.log_text().count(begun))
+
+
+def test_an_empty_file_at_the_start_is_told_with_what_is_lost(daemon):
+    """A daemon whose state was emptied starts, and says that orders and sessions of before are gone."""
+    running = daemon(QUIET)
+    running.until_ready()
+    running.order("quiet", "disable")
+    running.until(lambda: running.rows("SELECT server FROM orders"), "the order on disk")
+    running.end()
+    path = running.folder / "state" / "state.db"
+    os.truncate(path, 0)
+    running.start()
+    running.until_serving()
+    running.until_ready()
+
+    assert f"a new state file is begun: {path} was empty (0 bytes); what it held is lost: servers that were disabled run" in (
+        running.log_text()
+    )

@@ -133,7 +133,13 @@ def _log_level_asked(event: ev.LogLevelAsked) -> Line:
 
 def _store_replaced(event: ev.StateStoreReplaced) -> Line:
     kept = f"; the former one is kept as {event.aside}" if event.aside else ""
-    return "error", f"a new state file is begun: {event.reason}{kept}", {"reason": event.reason, "aside": event.aside}
+    known = "all that is known is written anew"
+    if event.forgotten:
+        known = (
+            "what it held is lost: servers that were disabled run, clients initialise anew, and events not yet handled are gone"
+        )
+    fields = {"reason": event.reason, "aside": event.aside, "forgotten": event.forgotten}
+    return "error", f"a new state file is begun: {event.reason}{kept}; {known}", fields
 
 
 def _clock_jumped(event: ev.ClockJumped) -> Line:

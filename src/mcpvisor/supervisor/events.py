@@ -429,10 +429,14 @@ class StateStoreRecovered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateStoreReplaced(Event):
-    """A new state file was begun, for `reason`; the former one is at `aside`, which is empty where it was gone."""
+    """A new state file was begun, for `reason`; the former one is at `aside`, which is empty where it was gone.
+
+    `forgotten`: what it held is not known any more; otherwise all of it is in memory, and is written anew.
+    """
 
     reason: str
     aside: str
+    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,8 @@ class Keeper:
     def _emptied(self, supervisor: Supervisor, aside: Path | None, reason: str) -> None:
         told = [_past(event) for name in supervisor.names() for event in supervisor.history(name)]
         self.store.rewrite([*self.store.past, *sorted(told, key=lambda event: event.at)])
-        supervisor.bus.emit(StateStoreReplaced(at=time.time(), reason=reason, aside=str(aside or "")))
+        forgotten = not self.store.is_read
+        supervisor.bus.emit(StateStoreReplaced(at=time.time(), reason=reason, aside=str(aside or ""), forgotten=forgotten))
 
     def _health_changed(self, supervisor: Supervisor, now: StoreHealth) -> None:
         at = time.time()
