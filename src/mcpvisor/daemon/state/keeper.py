@@ -21,13 +21,8 @@ from mcpvisor.daemon.state.kept import PastEvent, StoreHealth
 from mcpvisor.daemon.state.opening import copy_of
 from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.metrics.recorder import MetricsRecorder
-from mcpvisor.supervisor.events import (
-    Event,
-    ServerEvent,
-    StateStoreDegraded,
-    StateStoreRecovered,
-    StateStoreReplaced,
-)
+from mcpvisor.supervisor.events import Event, ServerEvent
+from mcpvisor.supervisor.host_events import StateStoreDegraded, StateStoreRecovered, StateStoreReplaced
 from mcpvisor.supervisor.reporting import is_kept
 from mcpvisor.supervisor.supervisor import Supervisor
 
