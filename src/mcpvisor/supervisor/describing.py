@@ -32,7 +32,7 @@ def describe(
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
     number = generation.number if generation else cycle.generation
-    last = reporter.last_exit
+    last = reporter.processes.last_exit
     too_large, recycled_at = cycle.recycling
     handshake = generation.handshake if generation else None
     asked = generation.asked if generation and cycle.state is State.NEGOTIATING else None
@@ -45,7 +45,7 @@ def describe(
         era=connection.era,
         protocol_version=handshake.protocol_version if handshake else None,
         implementation=reporter.implementation(offer.server_info),
-        pid=reporter.pid_of(number),
+        pid=reporter.processes.pid_of(number),
         generation=number,
         restarts=cycle.restarts,
         deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
@@ -68,7 +68,7 @@ def describe(
         token_expires_at=token_expires_at,
         subscriptions_wanted=len(subscriptions),
         subscriptions_active=subscriptions.working,
-        limits_not_enforced=reporter.lacking_limits,
+        limits_not_enforced=reporter.processes.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
         too_large=too_large,
         recycled_at=_wall(recycled_at),
