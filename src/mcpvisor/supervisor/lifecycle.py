@@ -199,7 +199,7 @@ class Lifecycle:
         commands: list[Command] = []
         if self._current is not None:
             commands += [*self._withdraw(), Retire(self._current, self.spec.drain)]
-            self._current = None
+            self._current, self._ready_since = None, None
         self._deadline = now + self._stop_budget()
         return commands + self._move(State.DRAINING, self._rest_reason)
 
