@@ -139,7 +139,7 @@ async def test_who_has_no_room_at_all_is_waited_for(http_case: Start) -> None:
     await case.supervisor.apply([case.supervisor.connection("first").spec, quick])
     other = Case(case.supervisor, "second", case.field_log)
     await case.until(lambda: len(asked(puppet, "initialize")) >= 9)
-    waiting = other.status
+    waiting = await other.reach(State.BACKOFF)
     await case.supervisor.apply([quick])
     await other.reach(State.READY)
 
