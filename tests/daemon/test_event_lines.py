@@ -9,6 +9,7 @@ import pytest
 
 from mcpvisor.daemon.event_lines import EventLines
 from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor import host_events
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.states import State
 
@@ -46,7 +47,7 @@ def test_a_change_of_state_says_from_what_to_what_and_why():
 @pytest.mark.parametrize(("count", "many"), [(1, "1 event has become a dead letter"), (2, "2 events have become dead letters")])
 def test_dead_letters_are_told_with_their_number(count: int, many: str):
     """The line says whose they are, how many, and why."""
-    [(level, message, _)] = lines_of(ev.HandlerGaveUp(at=1.0, handler="hook", count=count, why="a bad day"))
+    [(level, message, _)] = lines_of(host_events.HandlerGaveUp(at=1.0, handler="hook", count=count, why="a bad day"))
 
     assert ("error", f"handler hook: {many}: a bad day") == (level, message)
 
@@ -212,7 +213,9 @@ def test_every_other_event_has_its_line():
         "tuple[str, ...]": ("x",),
         "dict[str, int]": {"active": 1},
     }
-    kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)]
+    kinds = [
+        kind for kind in {**vars(ev), **vars(host_events)}.values() if isinstance(kind, type) and issubclass(kind, ev.Event)
+    ]
     missing = set()
     for kind in kinds:
         values = {f.name: fillers.get(str(f.type), "tools") for f in dataclasses.fields(kind) if f.name != "params"}

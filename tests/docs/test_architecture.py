@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpvisor.daemon.health import LIVE_SECONDS
-from mcpvisor.supervisor import aftermath, lifecycle, start_time
+from mcpvisor.supervisor import aftermath, lifecycle, serving, start_time
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.negotiation import STDIO_SILENCE
 from mcpvisor.supervisor.states import ADMITTING, COMING, State
@@ -73,7 +73,7 @@ def test_times_are_those_of_the_code():
     assert (300, 300, 5, 10, 2, 5) == (
         aftermath.SLOW_RETRY,
         start_time.MAX_START_TIMEOUT,
-        lifecycle.SERVED_AFTER,
+        serving.SERVED_AFTER,
         lifecycle.STOP_SLACK,
         STDIO_SILENCE,
         LIVE_SECONDS,

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -14,14 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import nursery
 from tests.e2e.running import RunningDaemon, entry, puppet
 from tests.e2e.siege import Besieged, Client, Stopwatch, besieged
+from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 SERVERS = Path(__file__).parents[1] / "servers"
 QUIET = puppet("quiet", SERVERS / "lite.py")
@@ -100,6 +103,62 @@ def test_the_last_known_catalog_is_served_at_once(tmp_path):
     assert {True} == {tool["_meta"]["mcpvisor/stale"] for tool in listed}
     assert (True, True) == (state in ("starting", "negotiating"), stale)
     assert took < 1
+
+
+MANY = 200
+
+
+def test_the_last_known_catalog_of_many_servers_is_served_at_once(tmp_path):
+    """After a crash a client has the tools of 200 servers, none of which can be reached, a second after it may connect."""
+    with ExitStack() as life:
+        puppet = life.enter_context(http_puppet("http_narrow.py", "--room", "none", "--no-push"))
+        text = "".join(entry(f"s{number}", url=puppet.url) for number in range(MANY))
+        running = life.enter_context(besieged(tmp_path / "d", text))
+        running.until_ready(60)
+        kept = "SELECT count(*) FROM servers WHERE offer IS NOT NULL"
+        running.until(lambda: rows(running, kept) == [(MANY,)], "the catalogs on disk")
+        puppet.process.kill()
+        running.end(signal.SIGKILL)
+        Path(running.unix).unlink()
+        began = time.perf_counter()
+        running.start()
+        watch = Stopwatch(running.pid, threading.get_native_id())
+        until_listening(running)
+        watch.start()
+        client = Client(running).open()
+        listed = all_tools(client)
+        took = watch.seconds()
+        since_start = time.perf_counter() - began - running.queued_for_a_cpu()
+        client.close()
+        running.until_serving()
+
+    assert 2 * MANY == len({tool["name"] for tool in listed})
+    assert {True} == {tool["_meta"]["mcpvisor/stale"] for tool in listed}
+    print(
+        f"{len(listed)} tools of {MANY} servers: {took:.3f} s after the listener, {since_start:.3f} s after the process began"
+    )
+    assert took < 1
+
+
+def until_listening(daemon: Besieged) -> None:
+    """Return once the daemon takes connections of clients."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+            probe.connect(daemon.unix)
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"the gateway does not listen: {daemon.log_text()}")
+
+
+def all_tools(client: Client) -> list[dict[str, Any]]:
+    """What a client lists, all pages."""
+    page = client.request("tools/list")["result"]
+    tools = page["tools"]
+    while cursor := page.get("nextCursor"):
+        page = client.request("tools/list", {"cursor": cursor})["result"]
+        tools += page["tools"]
+    return tools
 
 
 def test_events_and_explain_tell_what_was_before_a_crash(daemon):
@@ -285,3 +344,48 @@ def test_a_damaged_file_does_not_hinder_the_start(daemon):
     shown = f"the state file was damaged at the start, its orders do not stand any more; it is {aside}"
     assert shown in mcpvisor(running, "status").stdout
     assert "a new state file is begun" in running.log_text()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_file_that_is_cut_under_a_daemon_stops_nothing(daemon, share):
+    """One error says it, calls go on, what was ordered before is in the new file, and the next run has nothing more to tell."""
+    running = daemon(QUIET)
+    running.until_ready()
+    running.order("quiet", "disable")
+    running.until(lambda: running.rows("SELECT server FROM orders"), "the order on disk")
+    path = running.folder / "state" / "state.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    os.truncate(path, int(path.stat().st_size * share))
+    running.order("quiet", "enable")
+    running.order("quiet", "disable")
+    begun = "a new state file is begun"
+    running.until(lambda: begun in running.log_text(), "the error in the log")
+    running.until(lambda: running.rows("SELECT server FROM orders"), "the order in the new file")
+    told, up = running.log_text().count(begun), running.status()["state_store"]["up"]
+    running.end()
+    running.start()
+    running.until_serving()
+
+    assert (1, True) == (told, up)
+    assert "was truncated while it was in use" in running.log_text()
+    assert "all that is known is written anew" in running.log_text()
+    assert ("disabled", 1) == (running.server("quiet")["state"], running.log_text().count(begun))
+
+
+def test_an_empty_file_at_the_start_is_told_with_what_is_lost(daemon):
+    """A daemon whose state was emptied starts, and says that orders and sessions of before are gone."""
+    running = daemon(QUIET)
+    running.until_ready()
+    running.order("quiet", "disable")
+    running.until(lambda: running.rows("SELECT server FROM orders"), "the order on disk")
+    running.end()
+    path = running.folder / "state" / "state.db"
+    os.truncate(path, 0)
+    running.start()
+    running.until_serving()
+    running.until_ready()
+
+    assert f"a new state file is begun: {path} was empty (0 bytes); what it held is lost: servers that were disabled run" in (
+        running.log_text()
+    )

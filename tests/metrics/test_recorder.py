@@ -8,6 +8,7 @@ import pytest
 
 from mcpvisor.metrics.families import OTEL_SECONDS
 from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor import host_events
 from mcpvisor.supervisor.observer import CallObserver
 from mcpvisor.supervisor.states import State
 
@@ -270,9 +271,9 @@ def test_the_state_store_is_up_or_down_as_its_events_say(scene):
     """It is down from the event that it is degraded to the one that it has recovered."""
     seen = []
     for event in (
-        ev.StateStoreDegraded(at=1.0, reason="full"),
-        ev.StateStoreReplaced(at=1.5, reason="damaged", aside=""),
-        ev.StateStoreRecovered(at=2.0, seconds=1.0, lost=0),
+        host_events.StateStoreDegraded(at=1.0, reason="full"),
+        host_events.StateStoreReplaced(at=1.5, reason="damaged", aside=""),
+        host_events.StateStoreRecovered(at=2.0, seconds=1.0, lost=0),
     ):
         scene.recorder(event)
         seen.append(scene.value("mcpvisor_state_store_up"))
@@ -335,9 +336,9 @@ def test_the_circuit_of_a_handler(scene):
     """That a handler is left alone shows from then until it takes events again, and what is known of it goes with it."""
     scene.recorder.handler_added("hook")
     found = [scene.value("mcpvisor_handler_circuit_open", handler="hook")]
-    scene.recorder(ev.HandlerCircuitOpened(at=1.0, handler="hook", failures=5, why="x", next_try=31.0))
+    scene.recorder(host_events.HandlerCircuitOpened(at=1.0, handler="hook", failures=5, why="x", next_try=31.0))
     found.append(scene.value("mcpvisor_handler_circuit_open", handler="hook"))
-    scene.recorder(ev.HandlerCircuitClosed(at=2.0, handler="hook", seconds=1.0))
+    scene.recorder(host_events.HandlerCircuitClosed(at=2.0, handler="hook", seconds=1.0))
     found.append(scene.value("mcpvisor_handler_circuit_open", handler="hook"))
     scene.handle("hook")
     scene.handle("other")

@@ -53,6 +53,20 @@ def end(cycle: Lifecycle, now: float, cause: str = "process_exited", **more: obj
     return commands + cycle.handle(lc.Closed(number), now)
 
 
+class TestUptime:
+    def test_a_failed_start_after_a_stop_has_not_lived_by_the_one_before_it(self) -> None:
+        """What ran before the stop says nothing of the process that was started after it: its end is waited out."""
+        cycle = machine()
+        first = run_to_ready(cycle)
+        cycle.handle(lc.WantedSet(Wanted.STOPPED, "ordered"), 100.0)
+        cycle.handle(lc.Closed(first), 101.0)
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "ordered"), 102.0)
+        cycle.handle(lc.Launched(2), 102.0)
+        end(cycle, 103.0)
+
+        assert (State.BACKOFF, 104.0) == (cycle.state, cycle.next_attempt)
+
+
 class TestTheWayUp:
     def test_a_server_passes_the_states_in_order(self) -> None:
         """starting, negotiating, restoring and ready follow each other."""

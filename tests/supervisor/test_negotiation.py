@@ -8,6 +8,8 @@ import anyio
 import pytest
 import trio.testing
 
+from mcpvisor.supervisor.errors import Outcome, RequestFailed
+from mcpvisor.supervisor.negotiation import is_occupied
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.spec import HttpTarget, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
@@ -71,3 +73,42 @@ async def test_where_the_older_handshake_is_refused_as_well_the_first_answer_is_
     status = await settled(server, STDIO)
 
     assert (State.BACKOFF, True) == (status.state, "the answer to server/discover is not valid" in status.reason)
+
+
+def refused(status: int | None, message: str, **keys: Any) -> RequestFailed:
+    data = None if status is None else {"http_status": status}
+    return RequestFailed(keys.pop("outcome", Outcome.PEER_ERROR), keys.pop("cause", "error_answer"), message, data=data, **keys)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        refused(None, "Invalid Request: Server already initialized"),
+        refused(400, "Only one session is allowed"),
+        refused(503, "too many sessions", cause="server_error", outcome=Outcome.MAYBE_EXECUTED),
+        refused(400, "Maximum number of concurrent sessions reached", cause="not_streamable_http", outcome=Outcome.NOT_SENT),
+        refused(403, "session limit exceeded", cause="http_refused"),
+        refused(409, "the server answered 409 Conflict, no content type, and no body"),
+        refused(None, "Another client is connected"),
+    ],
+)
+def test_a_server_without_room_is_known_by_its_words(failure: RequestFailed) -> None:
+    """Servers say in many ways that they have no room for a second session."""
+    assert is_occupied(failure)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        refused(400, "Bad Request"),
+        refused(400, "Bad Request: No valid session ID provided"),
+        refused(404, "Session not found"),
+        refused(None, "Unsupported protocol version"),
+        refused(401, "session limit", cause="auth", outcome=Outcome.NOT_SENT),
+        refused(429, "too many connections", cause="busy", outcome=Outcome.NOT_SENT, retry_after_s=3.0),
+        refused(None, "another connection was refused", cause="connect_failed", outcome=Outcome.NOT_SENT),
+    ],
+)
+def test_what_says_nothing_of_room(failure: RequestFailed) -> None:
+    """Other refusals, limits that end at a time that is said, and what was never answered are no want of room."""
+    assert not is_occupied(failure)

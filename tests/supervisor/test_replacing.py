@@ -13,7 +13,7 @@ import pytest
 import trio.testing
 
 from mcpvisor.supervisor.errors import RequestFailed
-from mcpvisor.supervisor.events import ConnectEnded, ServerRestarted, ServerStateChanged, SessionLost
+from mcpvisor.supervisor.events import ConnectEnded, Event, ServerRestarted, ServerStateChanged, SessionLost
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.spec import (
@@ -238,6 +238,34 @@ async def test_a_successor_that_died_lends_nothing_to_the_one_that_serves() -> N
     )
 
 
+async def test_while_a_successor_is_tried_no_time_of_a_try_is_told() -> None:
+    """The time that was told is over when the try begins: events, and so metrics, name none until the next one is known."""
+    server = MemoryServer(kind="http")
+    told: list[float | None] = []
+    async with supervised(server, web()) as supervisor:
+
+        def take(event: Event) -> None:
+            told.extend([event.next_attempt] if isinstance(event, ServerStateChanged) else [])
+
+        server.open_failure = GONE
+        await supervisor.apply([web(1)])
+        await supervisor.wait_until("web", lambda status: status.next_attempt is not None)
+        supervisor.bus.attach(take)
+        before = server.opened
+        server.open_failure = None
+        server.silent.add("initialize")
+        trying = await supervisor.wait_until("web", lambda status: server.opened > before and status.next_attempt is None)
+        during = list(told)
+        server.open_failure = GONE
+        server.silent.clear()
+        server.end("connect_failed", "refused")
+        waiting = await supervisor.wait_until("web", lambda status: status.next_attempt is not None)
+
+    assert (State.DEGRADED, True, [None]) == (trying.state, trying.replacing, during)
+    assert "and is tried again now; the former one serves on" in trying.reason
+    assert (State.DEGRADED, True) == (waiting.state, told[1] is not None)
+
+
 async def test_tries_of_a_successor_are_no_restarts_and_have_a_time() -> None:
     """Each failed try is a connect with its outcome, and the next one has a time, told anew; a restart is what took over."""
     server = MemoryServer(kind="http")
@@ -273,8 +301,9 @@ async def test_an_order_does_not_hide_that_an_edit_is_not_in_force() -> None:
         at_once = supervisor.status("web")
         later = await supervisor.wait_until("web", lambda status: server.opened > before and status.next_attempt is not None)
 
-    edit = "its entry was changed, but the next session did not come up (refused); the former one serves on"
-    assert [(State.DEGRADED, edit)] * 2 == [(at_once.state, at_once.reason), (later.state, later.reason)]
+    edit, serves = "its entry was changed, but the next session did not come up (refused)", "; the former one serves on"
+    assert (State.DEGRADED, f"{edit}, and is tried again now{serves}") == (at_once.state, at_once.reason)
+    assert (State.DEGRADED, f"{edit}{serves}") == (later.state, later.reason)
 
 
 async def test_a_successor_that_is_not_to_be_started_again_is_not() -> None:

@@ -15,7 +15,7 @@ from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.observer import NoObserver
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
-from mcpvisor.supervisor.reporting import EXCERPT, IMPLEMENTATION, REASON, Reporter
+from mcpvisor.supervisor.reporting import IMPLEMENTATION, REASON, Reporter
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
@@ -23,6 +23,7 @@ from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.supervisor import Supervisor
 from mcpvisor.supervisor.transports.exchange import peer_error
 from mcpvisor.supervisor.transports.wire import WireEnd
+from mcpvisor.supervisor.wire_reports import EXCERPT
 from tests.supervisor.memory_wire import MemoryServer
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +130,7 @@ def test_methods_and_levels_are_cleaned() -> None:
     bus = EventBus()
     bus.attach(told.append)
     one = Reporter(SPEC, bus, NoObserver())
-    one.notified(HOSTILE * 1000, {"deep": SECRET})
+    one.wire.notified(HOSTILE * 1000, {"deep": SECRET})
     one.log_level_asked("debug", HOSTILE)
 
     notified, asked = told

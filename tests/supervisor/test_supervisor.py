@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -572,6 +573,28 @@ class TestLists:
 
         assert names == ["echo", "extra_299"]
         assert server.log.count("tools/list") - reads <= 4
+
+    async def test_a_storm_of_notices_does_not_hasten_a_list_that_is_limited(self) -> None:
+        """A server that has named a time for its list is asked at that time, whatever it says has changed meanwhile."""
+        server = MemoryServer()
+        asked: list[float] = []
+
+        async def tools(params: dict[str, Any]) -> Any:
+            asked.append(anyio.current_time())
+            if len(asked) == 1:
+                raise RequestFailed(Outcome.NOT_SENT, "busy", "too many", retry_after_s=90.0)
+            return {"tools": []}
+
+        server.handlers["tools/list"] = tools
+        async with supervised(spec(), files=server) as supervisor:
+            await reach(supervisor, "files", State.DEGRADED)
+            assert server.wire is not None
+            for _ in range(30):
+                server.wire._received(b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+                await anyio.sleep(1)
+            await reach(supervisor, "files", State.READY)
+
+        assert [90.0] == [round(later - earlier, 3) for earlier, later in itertools.pairwise(asked)]
 
     async def test_the_catalog_stays_while_the_server_is_away(self) -> None:
         """The last known tools are shown, and marked stale."""

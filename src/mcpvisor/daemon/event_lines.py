@@ -9,6 +9,7 @@ from typing import Any, Final
 from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.redaction import clean, clean_text
 from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor import host_events
 from mcpvisor.supervisor.states import State
 
 Emit = Callable[[str, str, dict[str, Any]], None]
@@ -119,7 +120,7 @@ def _updated(event: ev.ServerUpdated) -> Line:
     return "info", told, {"change": event.change, "changed": event.fields}
 
 
-def _rolled_back(event: ev.VersionRolledBack) -> Line:
+def _rolled_back(event: host_events.VersionRolledBack) -> Line:
     told = f"{event.server}: rolled back to the version of {iso_time(event.former_at)}: {event.origin}: {event.reason}"
     return "error", told, {"origin": event.origin, "reason": event.reason, "former_at": event.former_at}
 
@@ -131,9 +132,15 @@ def _log_level_asked(event: ev.LogLevelAsked) -> Line:
     return "info", f"{event.server}: takes the log level {event.level} now", fields
 
 
-def _store_replaced(event: ev.StateStoreReplaced) -> Line:
+def _store_replaced(event: host_events.StateStoreReplaced) -> Line:
     kept = f"; the former one is kept as {event.aside}" if event.aside else ""
-    return "error", f"a new state file is begun: {event.reason}{kept}", {"reason": event.reason, "aside": event.aside}
+    known = "all that is known is written anew"
+    if event.forgotten:
+        known = (
+            "what it held is lost: servers that were disabled run, clients initialise anew, and events not yet handled are gone"
+        )
+    fields = {"reason": event.reason, "aside": event.aside, "forgotten": event.forgotten}
+    return "error", f"a new state file is begun: {event.reason}{kept}; {known}", fields
 
 
 def _clock_jumped(event: ev.ClockJumped) -> Line:
@@ -191,7 +198,7 @@ def _question_answered(event: ev.QuestionAnswered) -> Line:
     return level, f"{event.server}: {event.method}: {event.outcome} after {event.seconds:.1f} s", fields
 
 
-def _question_put(event: ev.QuestionPut) -> Line:
+def _question_put(event: host_events.QuestionPut) -> Line:
     fields = {
         "audit": True,
         "question": event.id,
@@ -211,7 +218,7 @@ def _question_put(event: ev.QuestionPut) -> Line:
     )
 
 
-def _question_settled(event: ev.QuestionSettled) -> Line:
+def _question_settled(event: host_events.QuestionSettled) -> Line:
     fields = {
         "audit": True,
         "question": event.id,
@@ -233,7 +240,7 @@ def _kind(method: str, mode: str) -> str:
     return f"elicitation, {mode}" if mode else method
 
 
-def _gave_up(event: ev.HandlerGaveUp) -> Line:
+def _gave_up(event: host_events.HandlerGaveUp) -> Line:
     many = "1 event has become a dead letter" if event.count == 1 else f"{event.count} events have become dead letters"
     return "error", f"handler {event.handler}: {many}: {event.why}", {"handler": event.handler, "count": event.count}
 
@@ -246,7 +253,7 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.ServerAdded: lambda e: ("info", f"{e.server}: under supervision ({e.transport})", {"required": e.required}),
     ev.ServerRemoved: lambda e: ("info", f"{e.server}: no longer under supervision", {}),
     ev.ServerUpdated: _updated,
-    ev.VersionRolledBack: _rolled_back,
+    host_events.VersionRolledBack: _rolled_back,
     ev.ServerStateChanged: _state_changed,
     ev.ServerRestarted: lambda e: (
         "info",
@@ -287,8 +294,8 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ),
     ev.SubscriptionAsked: _subscription_asked,
     ev.SubscriptionsRestored: _subscriptions_restored,
-    ev.QuestionPut: _question_put,
-    ev.QuestionSettled: _question_settled,
+    host_events.QuestionPut: _question_put,
+    host_events.QuestionSettled: _question_settled,
     ev.ServerNotified: lambda e: ("debug", f"{e.server}: notified {e.method}", {}),
     ev.InstanceStarted: lambda e: ("info", f"{e.server}: {e.label} begins, for {e.client}", {"label": e.label}),
     ev.InstanceEnded: lambda e: ("info", f"{e.server}: {e.label} of {e.client} is ended: {e.why}", {"label": e.label}),
@@ -299,29 +306,29 @@ _TELLERS: Final[dict[type[ev.Event], Callable[[Any], Line]]] = {
     ev.OperatorOrdered: lambda e: ("info", f"{e.server}: {e.order}, ordered by {e.who}", {"order": e.order, "who": e.who}),
     ev.ClockJumped: _clock_jumped,
     ev.OrphansSwept: lambda e: ("warning", f"{e.count} processes of a former run were found and ended", {"count": e.count}),
-    ev.StateStoreDegraded: lambda e: (
+    host_events.StateStoreDegraded: lambda e: (
         "error",
         f"the state store is degraded, what is new is kept in memory only: {e.reason}",
         {"reason": e.reason},
     ),
-    ev.StateStoreRecovered: lambda e: (
+    host_events.StateStoreRecovered: lambda e: (
         "info",
         f"the state store is written again, after {e.seconds:.0f} s; {e.lost} events are not in the journal",
         {"lost": e.lost},
     ),
-    ev.StateStoreReplaced: _store_replaced,
-    ev.HandlerCircuitOpened: lambda e: (
+    host_events.StateStoreReplaced: _store_replaced,
+    host_events.HandlerCircuitOpened: lambda e: (
         "error",
         f"handler {e.handler}: {e.failures} failures in a row, it is left alone until {iso_time(e.next_try)}: {e.why}",
         {"handler": e.handler, "failures": e.failures, "next_try": e.next_try},
     ),
-    ev.HandlerCircuitClosed: lambda e: (
+    host_events.HandlerCircuitClosed: lambda e: (
         "info",
         f"handler {e.handler}: takes events again, after {e.seconds:.0f} s",
         {"handler": e.handler, "seconds": e.seconds},
     ),
-    ev.HandlerGaveUp: _gave_up,
-    ev.HandlersFlooded: lambda e: (
+    host_events.HandlerGaveUp: _gave_up,
+    host_events.HandlersFlooded: lambda e: (
         "warning",
         f"events came faster than they could be routed: {e.count} have reached no handler",
         {"count": e.count},

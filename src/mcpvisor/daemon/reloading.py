@@ -30,7 +30,7 @@ from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.daemon.versions.trials import Good, Trials
 from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
-from mcpvisor.supervisor.events import VersionRolledBack
+from mcpvisor.supervisor.host_events import VersionRolledBack
 from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, resolved_in

@@ -20,6 +20,7 @@ from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
 from mcpvisor.daemon.daemon import Daemon, OnReady
 from mcpvisor.daemon.gateway.settings import GatewayError
 from mcpvisor.daemon.log import open_log
+from mcpvisor.daemon.parts import Given
 from mcpvisor.daemon.redaction import clean_text
 from mcpvisor.daemon.reloading import count_reload, learn_secrets
 from mcpvisor.daemon.state_dir import SecondInstance, StateDirUnusable, taken
@@ -82,7 +83,16 @@ async def _run_with(
     )
     try:
         with taken(settings.daemon.state_dir) as state:
-            daemon = Daemon(reloader, state, log, handover, recorder, take_subtree(), known_secrets)
+            given = Given(
+                reloader=reloader,
+                state=state,
+                log=log,
+                handover=handover,
+                recorder=recorder,
+                subtree=take_subtree(),
+                known_secrets=known_secrets,
+            )
+            daemon = Daemon(given)
             await daemon.serve(on_ready)
     except (SecondInstance, SocketInUse) as error:
         _complain(str(error))

@@ -23,6 +23,7 @@ from mcpvisor.metrics.labels import (
 from mcpvisor.metrics.scrape import AtScrape
 from mcpvisor.metrics.series import ServerSeries
 from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor import host_events
 
 ReloadOutcome = Literal["applied", "partial", "rejected"]
 """`partial`: some entries were rejected and the rest applied."""
@@ -62,10 +63,10 @@ class MetricsRecorder:
             self._of_server(event)
         elif isinstance(event, ev.OrphansSwept):
             self._families.daemon.orphans.inc(event.count)
-        elif isinstance(event, ev.StateStoreDegraded | ev.StateStoreRecovered):
-            self.state_store(up=isinstance(event, ev.StateStoreRecovered))
-        elif isinstance(event, ev.HandlerCircuitOpened | ev.HandlerCircuitClosed):
-            opened = isinstance(event, ev.HandlerCircuitOpened)
+        elif isinstance(event, host_events.StateStoreDegraded | host_events.StateStoreRecovered):
+            self.state_store(up=isinstance(event, host_events.StateStoreRecovered))
+        elif isinstance(event, host_events.HandlerCircuitOpened | host_events.HandlerCircuitClosed):
+            opened = isinstance(event, host_events.HandlerCircuitOpened)
             self._families.handler.circuit.labels(event.handler).set(opened)
 
     def _of_server(self, event: ev.ServerEvent) -> None:
@@ -99,7 +100,7 @@ class MetricsRecorder:
             ev.ProcessesSampled: lambda s, e: s.processes_sampled(e.processes, e.resident_bytes, e.cpu_seconds),
             ev.SubscriptionsCounted: lambda s, e: s.subscriptions_counted(e.counts),
             ev.SubscriptionsRestored: lambda s, e: s.subscriptions_restored(e.counts),
-            ev.QuestionSettled: lambda s, e: s.question_settled(e.mode, e.action),
+            host_events.QuestionSettled: lambda s, e: s.question_settled(e.mode, e.action),
             ev.StderrWritten: lambda s, e: s.stderr_written(len(e.lines) + e.dropped),
             ev.CredentialsRefreshed: lambda s, e: s.credentials_expire(e.expires_at),
             ev.CredentialsDropped: lambda s, _: s.credentials_expire(None),

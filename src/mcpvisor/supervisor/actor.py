@@ -90,6 +90,7 @@ class ServerActor:
             lasting=lasting,
             urgent=self._urgency,
             post=self._told,
+            is_beside=lambda: self._generations.serving is not None,
         )
         self._authorising = Authorising(spec, report, Sources(shared.store, shared.instance, report.mask))
         self._generations = Generations(self.connection, self._restorer, report)
@@ -103,16 +104,16 @@ class ServerActor:
         """Set by the supervisor when `run` is over: nothing of the server is left."""
         self._since = time.time()
         self._watchers: list[Callable[[], None]] = []
-        self.reporter.on_list_notice = self._list_noticed
+        self.reporter.wire.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
         self.reporter.on_keep = self._recall.offered
         if self._recall.offer is not NOTHING:
             self._restorer.offer = self._recall.offer
             self.connection.recalled(self._recall.offer)
         self._asking = Asking(spec, shared.on_question, report)
-        self.reporter.on_request = self._asking.answer
-        self.reporter.on_update = self.subscriptions.updated
-        self.reporter.on_missed = self.subscriptions.missed
+        self.reporter.wire.on_request = self._asking.answer
+        self.reporter.wire.on_update = self.subscriptions.updated
+        self.reporter.wire.on_missed = self.subscriptions.missed
 
     async def told_offer(self) -> Offer:
         """What the server offers, without secrets."""
@@ -265,8 +266,8 @@ class ServerActor:
             spec=self.spec,
             generation=number,
             instance=self._shared.instance,
-            hooks=self.reporter,
-            processes=self.reporter,
+            hooks=self.reporter.wire,
+            processes=self.reporter.processes,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
             credentials=self._authorising.given(number),
@@ -301,7 +302,7 @@ class ServerActor:
     def sampled(self, number: int, usage: Usage) -> None:
         """What the processes of a generation use was looked at."""
         if number == (self._generations.serving or self._lifecycle.generation):
-            self.reporter.sampled(usage)
+            self.reporter.processes.sampled(usage)
             self._handle(told.MemorySampled(number, usage.resident_bytes))
 
     # Seen from outside
@@ -328,4 +329,5 @@ class ServerActor:
             wanted_at=None if is_done else self._goal.at,
             token_expires_at=self._authorising.expires_at,
             subscriptions=self.subscriptions,
+            lists=self._restorer,
         )

@@ -10,7 +10,8 @@ from mcpvisor.supervisor.connection import Connection
 from mcpvisor.supervisor.generation import Generation
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.reporting import Reporter
-from mcpvisor.supervisor.states import BOUNDED
+from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.states import BOUNDED, UP, State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 
@@ -26,13 +27,15 @@ def describe(
     wanted_at: float | None,
     token_expires_at: float | None,
     subscriptions: Subscriptions,
+    lists: Restorer,
 ) -> ServerStatus:
     """The server as it is now; `generation` is the one that serves, or that is on its way up."""
     spec, offer = cycle.spec, connection.offer
     number = generation.number if generation else cycle.generation
-    last = reporter.last_exit
+    last = reporter.processes.last_exit
     too_large, recycled_at = cycle.recycling
     handshake = generation.handshake if generation else None
+    asked = generation.asked if generation and cycle.state is State.NEGOTIATING else None
     return ServerStatus(
         name=spec.name,
         state=cycle.state,
@@ -42,7 +45,7 @@ def describe(
         era=connection.era,
         protocol_version=handshake.protocol_version if handshake else None,
         implementation=reporter.implementation(offer.server_info),
-        pid=reporter.pid_of(number),
+        pid=reporter.processes.pid_of(number),
         generation=number,
         restarts=cycle.restarts,
         deadline=_wall(cycle.deadline) if cycle.state in BOUNDED else None,
@@ -65,13 +68,19 @@ def describe(
         token_expires_at=token_expires_at,
         subscriptions_wanted=len(subscriptions),
         subscriptions_active=subscriptions.working,
-        limits_not_enforced=reporter.lacking_limits,
+        limits_not_enforced=reporter.processes.lacking_limits,
         handshake_seconds=generation.handshake_seconds if generation else None,
         too_large=too_large,
         recycled_at=_wall(recycled_at),
         replacing=cycle.is_replacing,
         coming=cycle.coming,
         coming_reason=cycle.coming_reason,
+        asked=asked.method if asked else "",
+        asked_at=_wall(asked.at) if asked else None,
+        asked_until=_wall(asked.until) if asked else None,
+        lists_next=_wall(lists.next_at) if cycle.state in UP else None,
+        lists_asked_to_wait=cycle.state in UP and lists.is_asked_to_wait,
+        probe_next=_wall(generation.session.probe_asked_for) if generation and generation.session else None,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
         push_next=_wall(generation.push_next_at) if generation else None,

@@ -18,11 +18,14 @@ from mcpvisor.supervisor import lifecycle_messages as told
 from mcpvisor.supervisor import sdk
 from mcpvisor.supervisor.asking import capabilities
 from mcpvisor.supervisor.error_groups import only_error
-from mcpvisor.supervisor.negotiation import EraMemory, NegotiationFailed, negotiate
+from mcpvisor.supervisor.negotiation import Asked, EraMemory, Negotiation, NegotiationFailed
 from mcpvisor.supervisor.opening import Opener, Opening
+from mcpvisor.supervisor.replacing import REFUSALS
 from mcpvisor.supervisor.session import Lasting, Session
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.starts import StartGate, StartPlace, Urgent
+from mcpvisor.supervisor.transports.http import HttpWire
+from mcpvisor.supervisor.transports.http_outcome import NO_ENDPOINT
 from mcpvisor.supervisor.transports.wire import LINGERING, OpenFailed, Wire, WireEnd
 
 _log = logging.getLogger(__name__)
@@ -41,6 +44,8 @@ class Means:
     lasting: Lasting
     urgent: Urgent
     post: Post
+    is_beside: Callable[[], bool]
+    """Whether another generation serves, so that this one is brought up beside it."""
 
 
 class Generation:
@@ -56,6 +61,7 @@ class Generation:
         self._wire: Wire | None = None
         self.session: Session | None = None
         """What carries requests; None before the handshake."""
+        self._negotiation: Negotiation | None = None
         self._is_restored = False
         self._retire_at: float | None = None
         self._retiring = anyio.Event()
@@ -66,6 +72,11 @@ class Generation:
     def handshake(self) -> sdk.Handshake | None:
         """What was agreed on with the server; None before that."""
         return self.session.handshake if self.session is not None else None
+
+    @property
+    def asked(self) -> Asked | None:
+        """What its server was sent for the handshake and has not answered yet; None where nothing is."""
+        return self._negotiation.asked if self._negotiation is not None else None
 
     @property
     def is_retired(self) -> bool:
@@ -149,27 +160,36 @@ class Generation:
             tasks.start_soon(self._watch_retirement, tasks.cancel_scope)
             try:
                 # An end during the handshake is judged there: it may say something of the era.
-                handshake = await negotiate(
-                    session, wire, era=self.spec.era, memory=self._means.era, capabilities=capabilities(self.spec.allow)
-                )
+                self._negotiation = Negotiation(session, wire, self._means.era, capabilities(self.spec.allow))
+                handshake = await self._negotiation.agree(self.spec.era)
             except NegotiationFailed as failure:
-                cause = self._other_transport(wire) if failure.cause == "not_streamable_http" else failure.cause
-                end = WireEnd(
-                    cause=cause, detail=failure.detail, exit_code=failure.exit_code, retry_after_s=failure.retry_after_s
-                )
-                self._ended(end)
+                end = self._end_after(failure, wire)
+                self._ended(end, endable=await self._may_be_ended(wire, end.cause))
                 tasks.cancel_scope.cancel()
                 return
             tasks.start_soon(self._watch_end, wire, tasks.cancel_scope)
             place.release()
             await self._serve(handshake, wire)
 
-    def _other_transport(self, wire: Wire) -> str:
-        """The cause of an end for which the other HTTP transport is tried at once, where the entry leaves that open."""
+    async def _may_be_ended(self, wire: Wire, cause: str) -> bool:
+        """Whether the session that serves could be ended to make room for this one, which the server has refused."""
+        if cause not in REFUSALS or not isinstance(wire, HttpWire) or not self._means.is_beside():
+            return True
+        return await wire.lets_sessions_end()
+
+    def _end_after(self, failure: NegotiationFailed, wire: Wire) -> WireEnd:
+        """What a failed handshake ends with; where the entry leaves the HTTP transport open, the other one is tried at once."""
+        era, cause, detail = self._means.era, failure.cause, failure.detail
         target = self.spec.target
         is_open = isinstance(target, HttpTarget) and target.transport is HttpTransport.AUTO
-        self._means.era.only_sse = is_open and wire.kind == "http"
-        return "other_transport" if self._means.era.only_sse else "protocol"
+        if cause == "not_streamable_http":
+            era.only_sse, era.refused_post = is_open and wire.kind == "http", (detail, failure.http_status)
+            cause = "other_transport" if era.only_sse else _refused(failure.http_status)
+        elif wire.kind == "sse" and is_open and cause == "protocol" and era.refused_post[0]:
+            # It knows neither transport: what it said to the one that is spoken today counts, and comes first.
+            post, status = era.refused_post
+            cause, detail = _refused(status), f"{post}; asked by GET for the older HTTP+SSE transport, {detail}"
+        return WireEnd(cause=cause, detail=detail, exit_code=failure.exit_code, retry_after_s=failure.retry_after_s)
 
     async def _serve(self, handshake: sdk.Handshake, wire: Wire) -> None:
         self.handshake_seconds = anyio.current_time() - self.opened_at
@@ -208,7 +228,7 @@ class Generation:
                 await self.session.drained()
         scope.cancel()
 
-    def _ended(self, end: WireEnd) -> None:
+    def _ended(self, end: WireEnd, *, endable: bool = True) -> None:
         if not self._is_restored and self._wire is not None and self._wire.kind == "sse":
             self._means.era.only_sse = False  # it was worth a try; the next one begins with what is newer
         self._post(
@@ -217,6 +237,7 @@ class Generation:
                 end.cause,
                 end.detail,
                 served=self.session is not None and self.session.has_served,
+                endable=endable,
                 exit_code=end.exit_code,
                 retry_after_s=end.retry_after_s,
             )
@@ -227,3 +248,8 @@ class Generation:
 
     def __repr__(self) -> str:
         return f"<Generation {self.spec.name}#{self.number}: {self.session.calls if self.session else 0} calls>"
+
+
+def _refused(status: int | None) -> str:
+    """The cause of an end by a POST that was refused as a whole: nothing of MCP is there, or it does not take a handshake."""
+    return "not_found" if status in NO_ENDPOINT else "protocol"

@@ -41,6 +41,7 @@ from mcpvisor.supervisor.lifecycle_messages import (
 )
 from mcpvisor.supervisor.recycling import Recycling
 from mcpvisor.supervisor.replacing import Replacement
+from mcpvisor.supervisor.serving import Serving
 from mcpvisor.supervisor.spec import Change, ServerSpec, change_between
 from mcpvisor.supervisor.start_time import start_budget, start_timed_out
 from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, State
@@ -48,9 +49,6 @@ from mcpvisor.supervisor.status import BARRED
 from mcpvisor.supervisor.transports.wire import LINGERING
 
 _READING: Final = "lists are being read"
-
-SERVED_AFTER: Final = 5.0
-"""Seconds of being ready after which an end is followed by an immediate restart, even if nobody had asked anything."""
 
 STOP_SLACK: Final = 10.0
 """Seconds beyond the stop ladder after which a generation that does not close is reported, not waited for."""
@@ -69,15 +67,13 @@ class Lifecycle:
         self._due = False
         self._due_reason = ""
         """Why the next generation is due, while it waits for the end of the last one."""
-        self._current: int | None = None
-        self._lacking = ""
-        """What does not work besides calls of the generation that serves."""
+        self._serving: Serving | None = None
+        """The generation that serves, or is on its way to."""
         self._replacement: Replacement | None = None
-        self._opened_with = spec
-        """The spec that the generation that serves, or is to serve, was opened with."""
         self._recycling = Recycling()
         self._deadline: float | None = None
-        self._ready_since: float | None = None
+        self._told_attempt: float | None = None
+        """The next try by itself that was told of last."""
         self._tried_at = float("-inf")
         self._reopen_reason = "start"
         self._rest_reason = ""
@@ -86,6 +82,14 @@ class Lifecycle:
 
     def handle(self, event: Input, now: float) -> list[Command]:
         """Take one input at the time `now`; returns what is to be done, in order."""
+        commands = self._handle(event, now)
+        # The time of the next try is news even where the state and its reason are the same.
+        if self.next_attempt != self._told_attempt and not any(isinstance(one, Moved) for one in commands):
+            commands.append(Moved(self.state, self.state, self.reason))
+        self._told_attempt = self.next_attempt
+        return commands
+
+    def _handle(self, event: Input, now: float) -> list[Command]:
         match event:
             case WantedSet():
                 return self._set_wanted(event, now)
@@ -101,8 +105,8 @@ class Lifecycle:
                 return self._closed(event.generation, now)
             case MemorySampled():
                 return self._weigh(event, now)
-            case _ if event.generation == self._current:
-                return self._of_generation(event, now)
+            case _ if self._serving is not None and event.generation == self._serving.number:
+                return self._of_generation(self._serving, event, now)
             case _ if self._replacement is not None and event.generation == self._replacement.generation:
                 return self._of_replacement(self._replacement, event, now)
             case _:
@@ -123,6 +127,10 @@ class Lifecycle:
     def restarts(self) -> int:
         """How many generations followed another one, but for those that only spoke to the server in another way."""
         return self._held.restarts
+
+    @property
+    def _current(self) -> int | None:
+        return self._serving.number if self._serving is not None else None
 
     @property
     def is_replacing(self) -> bool:
@@ -189,7 +197,7 @@ class Lifecycle:
         commands: list[Command] = []
         if self._current is not None:
             commands += [*self._withdraw(), Retire(self._current, self.spec.drain)]
-            self._current = None
+            self._serving = None
         self._deadline = now + self._stop_budget()
         return commands + self._move(State.DRAINING, self._rest_reason)
 
@@ -207,7 +215,8 @@ class Lifecycle:
 
     def _serves_as_wanted(self) -> bool:
         """Whether the session that serves is one of the spec as it is now: an edit that never took over was taken back."""
-        return change_between(self._opened_with, self.spec).change in (Change.KEEP, Change.UPDATE)
+        serving = self._serving
+        return serving is not None and change_between(serving.spec, self.spec).change in (Change.KEEP, Change.UPDATE)
 
     def _restart(self, reason: str, cause: str, now: float) -> list[Command]:
         if cause != "memory":
@@ -226,10 +235,13 @@ class Lifecycle:
                 self._replacement = former.afresh()
                 cause = former.cause
             return withdrawn + self._try_replacement(self._replacement, cause)
-        retire = Retire(self._current, self.spec.drain)
-        self._current = None
+        return withdrawn + self._end_first(self._current, reason, now)
+
+    def _end_first(self, current: int, reason: str, now: float) -> list[Command]:
+        """End the one that serves in good order; the next one is opened once nothing is left of it."""
+        self._serving = None
         self._deadline = now + self._stop_budget()
-        return [*withdrawn, retire, *self._move(State.DRAINING, reason)]
+        return [Retire(current, self.spec.drain), *self._move(State.DRAINING, reason)]
 
     def _weigh(self, event: MemorySampled, now: float) -> list[Command]:
         """Replace in good order what uses too much memory, at most once in `stable_after`."""
@@ -244,7 +256,7 @@ class Lifecycle:
 
     # What a generation tells
 
-    def _of_generation(self, event: Input, now: float) -> list[Command]:
+    def _of_generation(self, serving: Serving, event: Input, now: float) -> list[Command]:
         match event:
             case Launched():
                 self._deadline = now + self._start_budget()
@@ -252,22 +264,22 @@ class Lifecycle:
             case Opened():
                 return self._move(State.NEGOTIATING, "the handshake is under way")
             case Negotiated():
-                self._ready_since = now
+                serving.ready_since = now
                 self._history.start_timeouts = 0
                 self._deadline = now + self._start_budget()
                 return [Serve(event.generation), *self._move(State.RESTORING, _READING)]
             case Restored(lacking=lacking) | Impaired(lacking=lacking):
-                self._deadline = self._stable_at() if isinstance(event, Restored) else self._deadline
-                return self._serve_as(lacking)
+                self._deadline = self._stable_at(serving) if isinstance(event, Restored) else self._deadline
+                serving.lacking = lacking
+                return self._serve_as(serving)
             case Ended():
-                return self._ended(event, now)
+                return self._ended(serving, event, now)
             case _:
                 return []
 
-    def _serve_as(self, lacking: str) -> list[Command]:
-        """Calls are served; `lacking` is what does not work besides, empty when nothing."""
-        self._lacking = lacking
-        beside = self._replacement
+    def _serve_as(self, serving: Serving) -> list[Command]:
+        """Calls are served, by a generation that may lack something besides."""
+        lacking, beside = serving.lacking, self._replacement
         parts = (lacking, beside.shown(serves=not lacking.startswith(BARRED)) if beside is not None else "")
         is_whole = not lacking and (beside is None or not beside.trouble)
         return self._move(State.READY if is_whole else State.DEGRADED, "; ".join(part for part in parts if part))
@@ -275,24 +287,19 @@ class Lifecycle:
     def _start_budget(self) -> float:
         return start_budget(self.spec.start_timeout, self._history.start_timeouts)
 
-    def _stable_at(self) -> float | None:
-        if self._ready_since is None or not (self._history.row or self._history.ends):
-            return None
-        return self._ready_since + self.spec.restart.stable_after
+    def _stable_at(self, serving: Serving) -> float | None:
+        """When the ends that are remembered are to be forgotten; None where there are none."""
+        return serving.stable_at(self.spec.restart) if self._history.row or self._history.ends else None
 
-    def _ended(self, event: Ended, now: float) -> list[Command]:
-        # Who is never heard of after its handshake has served nobody, however long that went unnoticed.
-        lived = self._ready_since is not None and now - self._ready_since >= SERVED_AFTER and event.cause != "probe"
-        served = event.served or lived
-        stable = self._ready_since is not None and now - self._ready_since >= self.spec.restart.stable_after
+    def _ended(self, serving: Serving, event: Ended, now: float) -> list[Command]:
         lost = event.generation not in self._held.processes and event.cause in LINGERING
         commands: list[Command] = [Retire(event.generation, self.spec.drain if lost else 0.0)]
         if lost:
             # Requests in flight have answers of their own coming; the next session need not wait for them.
             self._held.linger(event.generation)
-        self._current, self._ready_since = None, None
+        self._serving = None
         self._recycling.forget()
-        if stable:
+        if serving.is_stable(self.spec.restart, now):
             self._history.forget()
         if self.wanted is not Wanted.RUNNING:
             return commands + self._rest(now)
@@ -301,7 +308,7 @@ class Lifecycle:
             if event.cause in COUNTED:
                 self._history.count_end(now, self.spec.restart)
             return commands + self._promote(beside, beside.generation)
-        return commands + self._after_end(event, served, now)
+        return commands + self._after_end(event, serving.has_served(event, now), now)
 
     def _after_end(self, event: Ended, served: bool, now: float) -> list[Command]:
         policy = self.spec.restart
@@ -361,7 +368,7 @@ class Lifecycle:
         if self.state is State.RESTORING:
             beside = self._replacement
             return self._move(State.RESTORING, beside.shown(serves=True) if beside is not None else _READING)
-        return self._serve_as(self._lacking)
+        return self._serve_as(self._serving) if self._serving is not None else []
 
     def _of_replacement(self, beside: Replacement, event: Input, now: float) -> list[Command]:
         match event:
@@ -376,27 +383,27 @@ class Lifecycle:
                 return []
 
     def _take_over(self, event: Restored, now: float) -> list[Command]:
-        former, self._current, beside, self._replacement = self._current, event.generation, self._replacement, None
+        former, beside, self._replacement = self._current, self._replacement, None
         assert former is not None
         assert beside is not None
-        self._opened_with = beside.spec
+        self._serving = Serving(event.generation, beside.spec, now, event.lacking)
         self._held.linger(former)
-        self._ready_since = now
         self._history.start_timeouts = 0
-        self._deadline = self._stable_at()
+        self._deadline = self._stable_at(self._serving)
         restarted = self._held.restarted(event.generation, beside.cause)
-        return [restarted, Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(event.lacking)]
+        return [restarted, Serve(event.generation), Retire(former, self.spec.drain), *self._serve_as(self._serving)]
 
     def _not_come_up(self, beside: Replacement, event: Ended, now: float) -> list[Command]:
+        if self._serving is not None and beside.wants_room(event, self._serving.spec):
+            self._replacement, self._reopen_reason = None, beside.cause
+            return self._end_first(self._serving.number, f"{beside.reason}; its server has room for one session only", now)
         if not beside.came_to_nothing(event, self.spec.restart, self._history, now):
             return self._try_replacement(beside, "another_way")
-        # The time of the next try is news even where the reason is the same as the last time.
-        return self._beside_changed() or [Moved(self.state, self.state, self.reason)]
+        return self._beside_changed()
 
     def _promote(self, beside: Replacement, generation: int) -> list[Command]:
         """The one that served is gone: what was brought up beside it is the server now, as far as it has come."""
-        self._current, self._deadline, self._ready_since = generation, beside.deadline, beside.negotiated_at
-        self._opened_with = beside.spec
+        self._serving, self._deadline = Serving(generation, beside.spec, beside.negotiated_at), beside.deadline
         serve: list[Command] = [Serve(generation)] if beside.phase in ADMITTING else []
         restarted = self._held.restarted(generation, beside.cause)
         return [restarted, *serve, *self._move(beside.phase, beside.reason)]
@@ -432,15 +439,17 @@ class Lifecycle:
     def _own_time_passed(self, event: TimePassed, now: float) -> list[Command]:
         if self._own_next_attempt is not None:
             return self._open_next(now, self._reopen_reason, self.reason)
-        if self.state is State.RESTORING:
+        serving = self._serving
+        if self.state is State.RESTORING and serving is not None:
             # Calls are served: what hangs is a list, and no reason to end them.
-            budget, self._deadline = self._start_budget(), self._stable_at()
-            return self._serve_as(f"its lists are not read after {budget:g} s; calls are served")
-        if self.state in STARTING and self._current is not None:
+            budget, self._deadline = self._start_budget(), self._stable_at(serving)
+            serving.lacking = f"its lists are not read after {budget:g} s; calls are served"
+            return self._serve_as(serving)
+        if self.state in STARTING and serving is not None:
             budget, tried_at = self._start_budget(), self._tried_at
             detail = start_timed_out(self.state, budget, stderr_at=event.stderr_at, tried_at=tried_at, now=now)
-            end = Ended(self._current, "start_timeout", detail)
-            return [TimedOut(end.generation), *self._ended(end, now)]
+            end = Ended(serving.number, "start_timeout", detail)
+            return [TimedOut(end.generation), *self._ended(serving, end, now)]
         self._deadline = None
         if self.state in (State.READY, State.DEGRADED):
             self._history.forget()
@@ -454,15 +463,11 @@ class Lifecycle:
             self._due, self._due_reason = True, reason
             if self.state is State.DRAINING:
                 return self._move(State.DRAINING, reason)  # whoever waits learns that it comes back after all
-            shown = self._own_next_attempt
-            if shown is None:
-                return []
-            self._deadline = None
-            # Where it comes earlier than was shown, whoever goes by that is told.
-            return [Moved(self.state, self.state, self.reason)] if now < shown else []
+            self._deadline = None if self._own_next_attempt is not None else self._deadline
+            return []
         opening = self._held.opening(cause, is_process=self._is_process)
         self._due = False
-        self._current, self._opened_with = self.generation, self.spec
+        self._serving = Serving(self.generation, self.spec)
         self._tried_at = now
         self._deadline = None
         is_restart = opening.generation > 1 and cause != "another_way"

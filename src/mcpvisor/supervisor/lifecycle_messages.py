@@ -82,13 +82,15 @@ class Impaired:
 class Ended:
     """The generation serves nothing any more. `cause` and `detail` are those of its wire's end.
 
-    `served` is whether it had answered a request of a caller.
+    `served` is whether it had answered a request of a caller; `endable` whether its server lets sessions be ended, where that
+    was asked: when it refused this one while another served.
     """
 
     generation: int
     cause: str
     detail: str
     served: bool = False
+    endable: bool = True
     exit_code: int | None = None
     retry_after_s: float | None = None
 

@@ -14,6 +14,15 @@ from mcpvisor.supervisor.spec import ProbePolicy
 SLOW_ROW: Final = 3
 """So many probes in a row have to be slower than `probe.slow` for a server to be slow, and faster for it to be so no more."""
 
+BUSY_MAX: Final = 300.0
+"""Seconds for which a server is obeyed at the most that does not want to be probed (`Retry-After`)."""
+
+NOWHERE: Final = "not_found"
+"""The cause of a refusal by which nothing of MCP is at the address: no sign of life, whoever has said it."""
+
+NOWHERE_AFTER: Final = 2
+"""A session is given up after so many of these in a row: the usual question, and another one that it must know."""
+
 DEAF_AFTER: Final = 2
 """A server that was silent to the usual question so many times, and answered the other, is only asked the other."""
 
@@ -77,6 +86,8 @@ class Prober:
         """When the first probe of a row of misses was sent."""
         self._due = anyio.current_time() + policy.interval
         self._hastened = anyio.Event()
+        self.not_before = float("-inf")
+        """When the server wants to be probed again, as it has said: only a session in doubt is probed before that."""
         self._held = False
         self._running: anyio.Event | None = None
         self._failure: RequestFailed | None = None
@@ -86,11 +97,12 @@ class Prober:
 
     def answered(self) -> None:
         """Something was answered: the session lives."""
-        self._due = anyio.current_time() + self.policy.interval
+        self._due = max(anyio.current_time() + self.policy.interval, self.not_before)
         self._misses, self._silent_since = 0, None
 
     def hasten(self, at: float) -> None:
-        """Have the next probe at that time, or earlier."""
+        """Have the next probe at that time, or earlier; not before the time that the server itself has named."""
+        at = max(at, self.not_before)
         if at < self._due:
             self._due = at
             self._hastened.set()
@@ -98,7 +110,7 @@ class Prober:
     def hold(self, *, held: bool) -> None:
         """Whether regular probes are to wait: the server waits for us itself. A session in doubt is asked all the same."""
         if self._held and not held:
-            self._due = anyio.current_time() + self.policy.interval
+            self._due = max(anyio.current_time() + self.policy.interval, self.not_before)
             self._hastened.set()
         self._held = held
 
@@ -110,6 +122,11 @@ class Prober:
                 await self._hastened.wait()
             if anyio.current_time() >= self._due and not self._held:
                 await self.check()
+
+    async def inquire(self) -> None:
+        """Probe now, unless the server has said that it wants to be left alone: it has answered then, and is not silent."""
+        if anyio.current_time() >= self.not_before:
+            await self.check()
 
     async def check(self) -> RequestFailed | None:
         """Probe now, or wait for the probe that is under way; the failure, or None when the session answered."""
@@ -140,11 +157,15 @@ class Prober:
         self._due = started + self.policy.interval + self.policy.timeout
         otherwise = self._misses > 0 or self._deafness >= DEAF_AFTER or self.policy.failures == 1
         failure: RequestFailed | None = None
+        self.not_before = float("-inf")
         with anyio.move_on_after(self.policy.timeout) as scope:
             try:
                 await self._probe(otherwise)
             except RequestFailed as error:
-                failure = None if error.outcome is Outcome.PEER_ERROR or error.cause == "busy" else error
+                if error.cause == "busy" and error.retry_after_s is not None:
+                    self.not_before = started + min(error.retry_after_s, BUSY_MAX)
+                is_answer = error.outcome is Outcome.PEER_ERROR and error.cause != NOWHERE
+                failure = None if is_answer or error.cause == "busy" else error
         if scope.cancelled_caught:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
         if failure is None:
@@ -174,8 +195,12 @@ class Prober:
         busy = self._busy(self._silent_since)
         self._misses = self._misses if busy else self._misses + 1
         # A dial that is refused needs no second opinion: nobody is there.
-        dead = failure.cause == "connect_failed" or self._misses >= self.policy.failures
-        if not dead:
+        is_nowhere = failure.cause == NOWHERE
+        allowed = min(self.policy.failures, NOWHERE_AFTER) if is_nowhere else self.policy.failures
+        dead = failure.cause == "connect_failed" or self._misses >= allowed
+        if not dead and is_nowhere and not busy:
+            self.hasten(anyio.current_time())
+        elif not dead:
             pause = self.policy.timeout if busy else 0.0
             self.hasten(max(started + self.policy.timeout, anyio.current_time() + pause))
         self._verdicts.probe_missed(self._misses, busy=busy, dead=dead, cause=failure)

@@ -10,8 +10,14 @@ from typing import Final
 from mcpvisor.supervisor.aftermath import SLOW_RETRY, Reaction, reaction_to, reason_of
 from mcpvisor.supervisor.backoff import RestartHistory
 from mcpvisor.supervisor.lifecycle_messages import Ended, Launched, Negotiated, Opened
-from mcpvisor.supervisor.spec import RestartPolicy, ServerSpec
+from mcpvisor.supervisor.spec import Change, HttpTarget, RestartPolicy, ServerSpec, change_between
 from mcpvisor.supervisor.states import State
+
+REFUSALS: Final = frozenset({"occupied", "protocol"})
+"""Causes by which a server has answered a handshake that it does not want it."""
+
+MAX_REFUSALS: Final = 2
+"""So many refusals in a row of a session like the one that serves are taken for want of room beside that."""
 
 _OUTCOMES: Final = {
     Reaction.MEND: State.FAILED,
@@ -44,6 +50,8 @@ class Replacement:
         self.detail = ""
         """The same in the words of what ended it."""
         self.negotiated_at: float | None = None
+        self._refusals = 0
+        """Tries in a row to which the server answered that it does not want them."""
         self.is_due = False
         """Whether the next try waits for nothing but the end of what is left of a former one."""
 
@@ -76,6 +84,20 @@ class Replacement:
         self.trouble = f"{self.reason}, but the next session did not come up ({self.detail})"
         return True
 
+    def wants_room(self, event: Ended, serving: ServerSpec) -> bool:
+        """Whether it did not come up for want of room beside the session that serves, which was opened with that spec.
+
+        A server that says so is believed. Where another session of the very same kind is refused twice without a word of why,
+        nothing else is left to be the cause; of an edit the refusal may be of what was edited, and the former one is kept. So
+        it is where the server lets no session be ended: it would go on to have no room, and nobody would be served.
+        """
+        here, there = self.spec.target, serving.target
+        if not isinstance(here, HttpTarget) or not isinstance(there, HttpTarget) or here.url != there.url:
+            return False
+        self._refusals = self._refusals + 1 if event.cause in REFUSALS else 0
+        is_same = change_between(serving, self.spec).change in (Change.KEEP, Change.UPDATE)
+        return event.endable and (event.cause == "occupied" or (is_same and self._refusals >= MAX_REFUSALS))
+
     def afresh(self) -> Replacement:
         """The same one, to be tried without waiting; it has been in trouble as before."""
         again = Replacement(self.cause, self.reason, self.spec)
@@ -95,5 +117,6 @@ class Replacement:
     def shown(self, *, serves: bool) -> str:
         """What is shown as the reason beside what else there is to say; `serves`: whether calls reach the former session."""
         if self.trouble:
-            return f"{self.trouble}; the former one {'serves on' if serves else 'is kept'}"
+            now = ", and is tried again now" if self.generation is not None else ""
+            return f"{self.trouble}{now}; the former one {'serves on' if serves else 'is kept'}"
         return f"{self.reason}; the next session is being opened"

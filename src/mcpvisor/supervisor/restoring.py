@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -28,6 +29,8 @@ SETTLE: Final = 0.1
 
 LIST_RETRY: Final = 5.0
 LIST_RETRY_MAX: Final = 60.0
+LIST_WAIT_MAX: Final = 3600.0
+"""For how long a server is obeyed at the most that does not want to be asked for its lists (`Retry-After`)."""
 
 WHY: Final = 200
 """Characters that are kept of why a list cannot be had; a server may answer with any number."""
@@ -65,6 +68,15 @@ class Restorer:
         self._dirty: set[CatalogKind] = set()
         self._woken = anyio.Event()
         self._failed: dict[CatalogKind, str] = {}
+        self._not_before = float("-inf")
+        """When the server wants to be asked again, as it has said, in monotonic seconds."""
+        self.next_at: float | None = None
+        """When lists that could not be had are asked for again, in monotonic seconds; None where none has failed."""
+
+    @property
+    def is_asked_to_wait(self) -> bool:
+        """Whether `next_at` is when the server has said that it wants to be asked again."""
+        return self.next_at is not None and self.next_at <= self._not_before
 
     def notified(self, method: str) -> bool:
         """Take a notification; True when it was one of a changed list. O(1), however many come."""
@@ -88,6 +100,7 @@ class Restorer:
         """Read every list that the server says it has; returns what could not be had, empty when all could."""
         self._dirty.clear()
         self._failed.clear()
+        self._not_before, self.next_at = float("-inf"), None
         self._describe(handshake)
         kinds = self._offered_kinds(handshake)
         gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(self.offer, kind))
@@ -96,6 +109,7 @@ class Restorer:
         if gone:
             self._watcher.offered(self.offer, gone)
         await self._read(kinds, ask)
+        self._plan(LIST_RETRY)
         return self._lacking()
 
     async def follow(self, handshake: Handshake, ask: Ask, lacking: Lacking) -> None:
@@ -104,15 +118,21 @@ class Restorer:
         while True:
             if not self._dirty:
                 self._woken = anyio.Event()
-                with anyio.move_on_after(delay if self._failed else None):
+                with anyio.move_on_at(math.inf if self.next_at is None else self.next_at):
                     await self._woken.wait()
                 self._dirty.update(self._failed)
             await anyio.sleep(SETTLE)
+            await anyio.sleep_until(self._not_before)  # also after notices of changes: a storm of them would ask without end
             self._describe(handshake)
             kinds, self._dirty = self._dirty & set(self._offered_kinds(handshake)), set()
             await self._read([kind for kind in KINDS if kind in kinds], ask)
             delay = min(delay * 2, LIST_RETRY_MAX) if self._failed else LIST_RETRY
+            self._plan(delay)
             lacking(self._lacking())
+
+    def _plan(self, delay: float) -> None:
+        """Have what failed read again in so many seconds, and no earlier than the server wants."""
+        self.next_at = max(anyio.current_time() + delay, self._not_before) if self._failed else None
 
     def _describe(self, handshake: Handshake) -> None:
         """What is offered is offered by this session: another one may have begun to take over, and was given up."""
@@ -130,6 +150,8 @@ class Restorer:
                 listed = await read_list(kind, ask)
             except RequestFailed as failure:
                 self._failed[kind] = clean_text(failure.message, WHY)
+                if failure.retry_after_s is not None:
+                    self._not_before = anyio.current_time() + min(failure.retry_after_s, LIST_WAIT_MAX)
                 continue
             self._failed.pop(kind, None)
             if listed.dropped or listed.cut:

@@ -16,7 +16,7 @@ from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.flights import Flights
 from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.open_calls import OpenCall
-from mcpvisor.supervisor.probing import Prober
+from mcpvisor.supervisor.probing import NOWHERE, Prober
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.status import NO_CREDENTIALS, REFUSED_CREDENTIALS
@@ -82,6 +82,12 @@ class Session:
         """Requests of callers that are in flight."""
         return len(self._flights)
 
+    @property
+    def probe_asked_for(self) -> float | None:
+        """When the server wants to be probed again, in monotonic seconds; None where it has not said so, or that is over."""
+        at = self._prober.not_before
+        return at if at > anyio.current_time() else None
+
     # Upkeep
 
     async def restore(self, tasks: anyio.abc.TaskGroup) -> str:
@@ -136,7 +142,7 @@ class Session:
         """A request that hears nothing is reason enough to ask whether its session is alive."""
         while True:
             await self._flights.silent()
-            await self._prober.check()
+            await self._prober.inquire()
 
     async def _watch_suspicion(self) -> None:
         """A session in doubt is asked at once, before the next caller meets its loss."""
@@ -196,7 +202,7 @@ class Session:
                     headers=headers,
                 )
         except RequestFailed as failure:
-            self.has_served = self.has_served or failure.outcome is Outcome.PEER_ERROR
+            self.has_served = self.has_served or (failure.outcome is Outcome.PEER_ERROR and failure.cause != NOWHERE)
             if failure.cause == "auth" and failure.data and failure.data.get("http_status") == 403:
                 self._lasting.probes.access_denied(failure.message)
             raise
@@ -280,7 +286,7 @@ class Session:
             self._lasting.probes.probe_missed(misses, allowed)
         if dead:
             end = "connect_failed" if cause.outcome is Outcome.NOT_SENT else "probe"
-            end = "auth" if cause.cause == "auth" else end
+            end = cause.cause if cause.cause in ("auth", NOWHERE) else end
             self._wire.finish(WireEnd(cause=end, detail=cause.message, retry_after_s=cause.retry_after_s))
         elif cause.cause == "auth":  # it may be for a moment: the session stays until the refusals are as many as misses may be
             self._impair("credentials", f"{REFUSED_CREDENTIALS}{cause.message}")

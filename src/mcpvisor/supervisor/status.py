@@ -74,6 +74,17 @@ class ServerStatus:
     subscriptions_wanted: int = 0
     subscriptions_active: int = 0
     """Those of the wanted ones whose changes reach us, by push or by polling."""
+    asked: str = ""
+    """What it was sent for the handshake, and has not answered yet; empty where nothing is."""
+    asked_at: float | None = None
+    asked_until: float | None = None
+    """When its silence is taken for an answer, and it is sent something else; None where it is waited for."""
+    lists_next: float | None = None
+    """When lists that could not be had are asked for again, in wall-clock seconds; None where none has failed."""
+    lists_asked_to_wait: bool = False
+    """Whether that is when the server said that it wants to be asked again (`Retry-After`)."""
+    probe_next: float | None = None
+    """When the server wants to be probed again, in wall-clock seconds, where it has said so and that is to come."""
     push: str = ""
     """How the stream stands on which an HTTP server says what nobody asked for: `open`, `opening`, `retrying` or `none`.
 

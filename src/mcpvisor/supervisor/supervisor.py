@@ -171,7 +171,7 @@ class Supervisor:
         return {
             Marker(self.instance, label, generation): pid
             for label, actor in self._labelled().items()
-            for pid, generation in actor.reporter.processes.items()
+            for pid, generation in actor.reporter.processes.running.items()
         }
 
     async def __aexit__(

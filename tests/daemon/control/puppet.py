@@ -70,6 +70,12 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "push": "",
         "push_reason": "",
         "push_next": None,
+        "asked": "",
+        "asked_at": None,
+        "asked_until": None,
+        "lists_next": None,
+        "lists_asked_to_wait": False,
+        "probe_next": None,
     }
     return ServerStatus(**{**values, **other})
 

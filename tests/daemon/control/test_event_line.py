@@ -10,11 +10,12 @@ import pytest
 from mcpvisor.daemon.control.explain_text import event_line
 from mcpvisor.daemon.control.views import event_kind, event_view
 from mcpvisor.supervisor import events as ev
+from mcpvisor.supervisor import host_events
 from mcpvisor.supervisor.reporting import NOT_HISTORY
 
 KEPT = [
     found
-    for found in vars(ev).values()
+    for found in {**vars(ev), **vars(host_events)}.values()
     if isinstance(found, type) and issubclass(found, ev.Event) and found not in (ev.Event, ev.ServerEvent, *NOT_HISTORY)
 ]
 
@@ -58,7 +59,7 @@ def test_nothing_that_matters_is_left_out(kind: type[ev.Event]) -> None:
 
 def test_a_circuit_says_whose_it_is() -> None:
     """The line of a circuit that has opened names the handler."""
-    event = ev.HandlerCircuitOpened(at=1.0, handler="hook", failures=5, why="a bad day", next_try=2.0)
+    event = host_events.HandlerCircuitOpened(at=1.0, handler="hook", failures=5, why="a bad day", next_try=2.0)
 
     assert "noon handler_circuit_opened handler=hook why=a bad day failures=5" == event_line(
         event_view(event), clock=lambda _: "noon"
@@ -75,8 +76,10 @@ def test_a_question_says_who_was_asked_and_what_became_of_it() -> None:
         "mode": "form",
         "tool": "t",
     }
-    put = ev.QuestionPut(**shared, whom="operator", principal="uid:0", properties=("name", "size"), deadline=9.0)
-    settled = ev.QuestionSettled(**shared, by="operator", action="decline", properties=(), seconds=1.0, why="it does not fit")
+    put = host_events.QuestionPut(**shared, whom="operator", principal="uid:0", properties=("name", "size"), deadline=9.0)
+    settled = host_events.QuestionSettled(
+        **shared, by="operator", action="decline", properties=(), seconds=1.0, why="it does not fit"
+    )
     begin = "id=d8e1 method=elicitation/create mode=form tool=t"
     lines = [event_line({**event_view(event), "kind": event_kind(event)}, clock=lambda _: "noon") for event in (put, settled)]
 

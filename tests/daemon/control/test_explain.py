@@ -82,6 +82,24 @@ def test_a_server_that_hangs_at_its_handshake(explained):
     assert "run its command by hand" in remedy
 
 
+def test_what_a_handshake_waits_for_is_named(explained):
+    """Which message has no answer, since when, and what follows when; advice of an earlier try is told as such."""
+    asked = {"reason": "the handshake is under way", "asked_at": NOW - 1.5, "deadline": NOW + 58}
+    _, probed = explained(State.NEGOTIATING, asked="server/discover", asked_until=NOW + 0.5, **asked)
+    _, waiting = explained(State.NEGOTIATING, tried("connect_failed"), asked="initialize", **asked)
+
+    assert [
+        "s has not finished the handshake, for 12 s now: it was sent server/discover 2 s ago and has not answered.",
+        "Next: if it is silent until then it is sent initialize, as servers of the older era want it - at <1000.5>, in 500 ms.",
+    ] == probed[:2]
+    assert [
+        "s has not finished the handshake, for 12 s now: it was sent initialize 2 s ago and has not answered.",
+        "Next: the daemon waits for the handshake, then ends this try and makes another - at <1058>, in 58 s.",
+    ] == waiting[:2]
+    assert waiting[2].startswith("You: wait for this try; of the one before: ")
+    assert probed[2].startswith("You: wait; if it never answers, ")
+
+
 def test_a_server_that_hung_and_waits_for_its_next_try(explained):
     """After a start that timed out the remedy is about slow starts, and the next try has its time."""
     explanation, (what, following, remedy, *_) = explained(

@@ -33,7 +33,7 @@ def lines(puppet):
 CAUSES = [
     "", "start_timeout", "no_answer", "connect_failed", "tls", "auth", "auth_unavailable", "protocol", "not_mcp", "not_found",
     "redirect", "http_refused", "server_error", "busy", "session_lost", "stream_failed", "probe", "process_exited",
-    "refused_size", "internal",
+    "refused_size", "occupied", "internal",
 ]  # fmt: skip
 
 

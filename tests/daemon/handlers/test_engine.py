@@ -30,16 +30,8 @@ from mcpvisor.daemon.handlers.specs import (
 )
 from mcpvisor.daemon.state.kept import KeptEvent
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.events import (
-    ClockJumped,
-    Event,
-    HandlerCircuitClosed,
-    HandlerCircuitOpened,
-    HandlerGaveUp,
-    HandlersFlooded,
-    ResourceUpdated,
-    ServerNotified,
-)
+from mcpvisor.supervisor.events import ClockJumped, Event, ResourceUpdated, ServerNotified
+from mcpvisor.supervisor.host_events import HandlerCircuitClosed, HandlerCircuitOpened, HandlerGaveUp, HandlersFlooded
 from mcpvisor.supervisor.spec import StdioLaunch
 
 pytestmark = pytest.mark.anyio

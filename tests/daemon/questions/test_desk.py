@@ -14,7 +14,8 @@ from tests.daemon.questions.asking import ACCEPTED, DECLINED, NAME_FORM, Client,
 from mcpvisor.daemon.handlers.contract import DeliveryFailed, HandlerAnswer, HandlerQuestion
 from mcpvisor.daemon.questions.contract import CanBeAsked
 from mcpvisor.daemon.questions.desk import Desk, DeskLimits, DoesNotFit, NotOpen, Route
-from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
+from mcpvisor.supervisor.events import ServerEvent
+from mcpvisor.supervisor.host_events import QuestionPut, QuestionSettled
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import ROOTS, SAMPLING, Belongs
 from mcpvisor.supervisor.transports.exchange import PeerRefusal

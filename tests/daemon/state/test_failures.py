@@ -278,6 +278,67 @@ async def test_a_file_that_is_damaged_while_it_is_used(opened, tmp_path):
     assert [(number,)] == query(path, "SELECT count(*) FROM sessions WHERE CAST(opened_with AS TEXT) LIKE '%yyyy%'")
 
 
+@pytest.mark.parametrize(
+    ("what", "share"), [("state.db", 0.0), ("state.db", 0.5), ("state.db-wal", 0.0), ("state.db-wal", 0.5)]
+)
+async def test_a_file_that_is_cut_while_it_is_used(opened, tmp_path, what, share):
+    """Whatever is missing of it, or of its log, is noticed before the next write: memory is in a new file, told once."""
+    path = tmp_path / "state.db"
+    async with opened() as store:
+        for one in range(300):
+            store.keep_session(session(one, "x"))
+        store.keep_order("files", ORDER)
+        await store.keep_token("old", TOKEN)
+        assert await store.flush()
+        if what == "state.db":  # what its log still holds would not be missed
+            with closing(sqlite3.connect(path)) as other:
+                other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        os.truncate(tmp_path / what, int((tmp_path / what).stat().st_size * share))
+        store.keep_order("docs", ORDER)
+        assert await store.flush()
+        assert await store.flush()
+        healthy = store.health.up
+    async with opened() as again:
+        known = again.standing_order("files"), again.standing_order("docs"), again.token("old"), len(again.sessions())
+
+    ((aside, reason),) = store.emptied
+    assert f"{path}: it is damaged: it was truncated while it was in use" == reason
+    assert aside.exists()
+    assert (True, [], []) == (healthy, [one for one in store.told if not one.up], again.emptied)
+    assert (ORDER, ORDER, TOKEN, 300) == known
+
+
+async def test_a_log_that_another_program_has_taken_in_is_no_damage(opened, tmp_path):
+    """A checkpoint by somebody else makes the log shorter, too: nothing is told, and the next write is like any other."""
+    path = tmp_path / "state.db"
+    async with opened() as store:
+        await store.keep_token("old", TOKEN)
+        assert await store.flush()
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        length = (tmp_path / "state.db-wal").stat().st_size
+        await store.keep_token("new", TOKEN)
+        assert await store.flush()
+
+    assert (0, []) == (length, store.emptied)
+    assert [("new",), ("old",)] == query(path, "SELECT key FROM tokens ORDER BY 1")
+
+
+async def test_an_empty_file_at_the_start_is_told(opened, tmp_path):
+    """A file of 0 bytes is a new one to SQLite; whoever emptied it is told that what it held is gone."""
+    path = tmp_path / "state.db"
+    async with opened() as store:
+        await store.keep_token("old", TOKEN)
+    first = store.emptied
+    os.truncate(path, 0)
+    async with opened() as store:
+        await store.keep_token("new", TOKEN)
+        assert await store.flush()
+
+    assert ([], [(None, f"{path} was empty (0 bytes)")]) == (first, store.emptied)
+    assert [("new",)] == query(path, "SELECT key FROM tokens")
+
+
 async def test_a_file_that_is_removed_while_it_is_used(opened, tmp_path):
     """A new file is begun, with all that is in memory."""
     path = tmp_path / "state.db"

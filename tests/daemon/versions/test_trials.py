@@ -18,7 +18,8 @@ from mcpvisor.daemon.config.load import Basis, Loaded, load
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.reloading import DaemonReloading
-from mcpvisor.supervisor.events import ServerStateChanged, VersionRolledBack
+from mcpvisor.supervisor.events import ServerStateChanged
+from mcpvisor.supervisor.host_events import VersionRolledBack
 from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.secret import reveal

@@ -100,6 +100,7 @@ ROWS = [
     ("502 to a read", reply(502, method="resources/read"), Meaning.SERVER_ERROR, "maybe_executed", "server_error"),
     # addresses
     ("404 without a session", reply(404), Meaning.NOT_FOUND, "peer_error", "not_found"),
+    ("405", reply(405), Meaning.NOT_FOUND, "peer_error", "not_found"),
     ("404 to initialize", reply(404, method="initialize"), Meaning.NOT_STREAMABLE_HTTP, "not_sent", "not_streamable_http"),
     ("405 to initialize", reply(405, method="initialize"), Meaning.NOT_STREAMABLE_HTTP, "not_sent", "not_streamable_http"),
     ("400 to initialize", reply(400, method="initialize"), Meaning.NOT_STREAMABLE_HTTP, "not_sent", "not_streamable_http"),
@@ -203,11 +204,19 @@ def test_session_error_inside_an_answer(text: bytes, expected: bool) -> None:
     assert expected == is_session_error(text)
 
 
-def test_only_refused_credentials_may_concern_the_whole_session() -> None:
-    """A 401 makes it doubtful; a 403 is about that request, and every other row says itself what it means for the session."""
+def test_refused_credentials_and_a_lost_endpoint_may_concern_the_whole_session() -> None:
+    """A 401 and a 404 make it doubtful; a 403 is about that request, and every other row says itself what it means for it."""
     doubtful = [name for name, answer, *_ in ROWS if judge(answer).is_doubtful]
 
-    assert ["401", "401 with json", "401 to a call that was redirected"] == doubtful
+    assert [
+        "401",
+        "401 with json",
+        "401 to a call that was redirected",
+        "404 without a session",
+        "405",
+        "404 to a call that was redirected",
+        "404 to a read that was redirected",
+    ] == doubtful
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.DEGRADED:
             return f"{name} {_unwell(status)}{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
-            return f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now{reason}{_noise(signs)}"
+            doing = f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now"
+            return f"{doing}{_unanswered(status, now) or reason}{_noise(signs)}"
         case State.BACKOFF:
             return f"{name} is down{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.CRASH_LOOP:
@@ -88,6 +89,13 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.STOPPED | State.DISABLED:
             rest = "was stopped" if status.state is State.STOPPED else "is disabled"
             return f"{name} {rest}{reason or f' by {status.wanted_by}'}"
+
+
+def _unanswered(status: ServerStatus, now: float) -> str:
+    """What a handshake waits for."""
+    if status.state is not State.NEGOTIATING or status.asked_at is None:
+        return ""
+    return f": it was sent {status.asked} {seconds(now - status.asked_at)} ago and has not answered"
 
 
 def _unwell(status: ServerStatus) -> str:

@@ -58,6 +58,7 @@ _PLAIN_FIELDS: Final = (
     "count",
     "excerpt",
     "aside",
+    "forgotten",
     "lost",
     "uri",
     "state",

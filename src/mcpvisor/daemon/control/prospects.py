@@ -53,6 +53,8 @@ def _untried(evidence: Evidence) -> str:
         return "the daemon replaces it in good order if it still uses so much then (at most once in restart.stable_after)"
     if status.replacing and status.state in (State.READY, State.DEGRADED):
         return _of_replacement(status)
+    if status.next_attempt is None and (awaited := _of_session(status)):
+        return awaited
     if evidence.retry_after:
         return "the daemon tries again when the server asked it to (its Retry-After), and no earlier"
     match status.state:
@@ -66,6 +68,18 @@ def _untried(evidence: Evidence) -> str:
             never = spec.restart.policy is RestartRule.NEVER
             gives_up = "ends it (its restart policy is never)" if never else "ends this try and makes another"
             return _NEXT[status.state].format(probe=seconds(spec.probe.interval), gives_up=gives_up)
+
+
+def _of_session(status: ServerStatus) -> str:
+    """What is waited for of a session, or of one that is on its way; empty where that has no time of its own."""
+    if status.state is State.NEGOTIATING and status.asked_until is not None:
+        return "if it is silent until then it is sent initialize, as servers of the older era want it"
+    if status.lists_next is not None:
+        again = "when the server asked it to (its Retry-After), and no earlier" if status.lists_asked_to_wait else "by itself"
+        return f"the daemon keeps the session, and asks for the missing lists again {again}"
+    if status.probe_next is not None and status.state is State.READY:
+        return "the daemon probes it again when the server asked it to (its Retry-After)"
+    return ""
 
 
 def _of_replacement(status: ServerStatus) -> str:
@@ -83,4 +97,10 @@ def next_at(evidence: Evidence) -> float | None:
         return None
     if status.too_large:
         return status.recycled_at
-    return status.next_attempt if status.state not in _PENDING else status.deadline
+    if status.state is State.NEGOTIATING and status.asked_until is not None:
+        return status.asked_until
+    if status.state in _PENDING:
+        return status.deadline
+    if status.next_attempt is not None:
+        return status.next_attempt
+    return status.probe_next if status.state is State.READY else status.lists_next

@@ -43,10 +43,14 @@ _BY_HTTP_CAUSE: Final = {
     "protocol": "what it answers is not MCP: check `url`, `transport` and `era` in {origin}",
     "version_mismatch": _BY_CAUSE["version_mismatch"],
     "not_mcp": "what it answers is not MCP: check `url` in {origin}",
-    "not_found": "there is no MCP endpoint at that path: check the path of `url` in {origin}",
+    "not_found": "there is no MCP endpoint at that path, or not any more: check the path of `url` in {origin}",
     "redirect": "write the address that it leads to as `url` in {origin}, if that is the right one",
     "http_refused": "look at that server's own log for why it refuses; check `url` and `headers` in {origin}",
     "server_error": "the fault is the server's, or a proxy's before it: look at their logs",
+    "occupied": (
+        "somebody else holds the session that it has room for (another client of it, or a daemon that was killed): "
+        "end that one, or restart that server"
+    ),
     "busy": "it is overloaded or limits its clients: look at its own log, and at proxies before it",
     "session_lost": "the server forgot the session, as one that was restarted does; nothing to do unless it goes on",
     "stream_failed": "the connection broke: look at the server's own log and at proxies between",
@@ -132,8 +136,9 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
         case state if state in _SETTLED:
             return _of_state(evidence)
         case _:
+            earlier = "wait for this try; of the one before: " if signs.cause and status.state is State.NEGOTIATING else ""
             noise = f"; {_OFF_STDOUT}" if signs.noise else ""
-            return _of_failure(evidence, signs.cause) + noise
+            return earlier + _of_failure(evidence, signs.cause) + noise
 
 
 def _of_the_deaf(evidence: Evidence) -> str:
@@ -154,6 +159,8 @@ def _of_http(evidence: Evidence, cause: str) -> str:
     reason = evidence.status.reason
     if "text/html" in reason and cause in ("not_mcp", "protocol", "not_streamable_http"):
         return "check that `url` in {origin} is the MCP endpoint, and that no login page or proxy stands before it"
+    if evidence.status.lists_asked_to_wait:
+        cause = "busy"
     if cause == "protocol" and " 404 " in reason:
         cause = "not_found"
     if cause == "tls":

@@ -282,7 +282,7 @@ class Gateway:
         """End what would stay open for ever, so that only requests in flight are waited for."""
         self._streams.end_all()
         for session in sessions.all():
-            await session.transport.end_push()
+            await session.transport.pushing.end()
 
     def _refused(self, reason: str) -> None:
         self._observer.refused("client", reason)

@@ -89,7 +89,7 @@ async def ask_client(ctx: Context, transport: SessionTransport, method: str, par
     """
     outbound: Outbound = ctx.session._request_outbound  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
     if not await transport.is_read(ctx):
-        if not transport.has_push:
+        if not transport.pushing.is_open:
             raise NoBackChannelError(method)
         outbound = ctx.session._connection.outbound  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public door
     return await outbound.send_raw_request(method, params)

@@ -1,4 +1,4 @@
-"""Owns the transport of one session with a client: how its POSTs and GETs are answered, and its event streams taken up again.
+"""Owns the transport of one session with a client: how its POSTs are answered, and the streams of answers taken up again.
 
 It stands on the SDK's transport, of which it uses the streams and the two methods that answer POST and GET; the contract test
 of `sdk_server` fails when these move. Both are answered here where the request is plain; whatever is odd about it goes to the
@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import anyio
-import anyio.lowlevel
-from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http import (
     GET_STREAM_KEY,
@@ -26,7 +23,6 @@ from mcp.server.streamable_http import (
     check_accept_headers,
 )
 from mcp_types import (
-    DEFAULT_NEGOTIATED_VERSION,
     JSONRPCNotification,
     JSONRPCRequest,
 )
@@ -45,18 +41,13 @@ from mcpvisor.daemon.gateway.frames import (
     is_answer,
 )
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
+from mcpvisor.daemon.gateway.push_stream import Incoming, PushStream, next_of, version_of
 from mcpvisor.daemon.gateway.replies import refuse
 
 # The SDK writes session ids at INFO; whoever has one can speak in that session.
 logging.getLogger("mcp.server.streamable_http").setLevel(logging.WARNING)
 
 Context = ServerRequestContext[Any, Any]
-JsonObject = dict[str, Any]
-Incoming = MemoryObjectReceiveStream[EventMessage]
-
-Unsent = Callable[[str, JsonObject | None], bool]
-"""Whether a notification that was not sent is told later in some other way."""
-
 SESSION_HEADER: Final = "mcp-session-id"
 LAST_EVENT_HEADER: Final = "last-event-id"
 
@@ -84,13 +75,10 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     def __init__(self, session_id: str, *, idle_timeout: float, shelf: Shelf | None = None) -> None:
         super().__init__(session_id, idle_timeout=None if math.isinf(idle_timeout) else idle_timeout)
-        self._push_changed = anyio.Event()
         self._is_letting_go = False
-        self.on_unsent: Unsent = lambda _, __: False
-        """Told of each notification that a GET stream has taken and not sent before its client was gone."""
-        self.on_gap: Callable[[], None] = lambda: None
-        """Told that the client has missed nobody knows what on its GET stream."""
         self.memory = EventMemory(shelf if shelf is not None else Shelf())
+        self.pushing = PushStream(self._request_streams, self._clean_up_memory_streams, session_id, self.memory)
+        """The client's GET stream."""
         self._tracks: dict[str, Track] = {}
         """The streams of requests in flight, where an event stream was begun."""
         self._paused: set[str] = set()
@@ -106,34 +94,6 @@ class SessionTransport(StreamableHTTPServerTransport):
             with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 self._request_streams[key][0].send_nowait(_PAUSED)
 
-    async def listened(self) -> None:
-        """Return once the client has a GET stream."""
-        while GET_STREAM_KEY not in self._request_streams:
-            await self._push_changed.wait()
-
-    async def push(self, method: str, params: JsonObject | None) -> None:
-        """Send a notification on the client's GET stream; waits until the client has one, and room in it."""
-        message = JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
-        if params is None:
-            message = JSONRPCNotification(jsonrpc="2.0", method=method)
-        while True:
-            streams = self._request_streams.get(GET_STREAM_KEY)
-            if streams is None:
-                await self._push_changed.wait()
-                continue
-            try:
-                await streams[0].send(EventMessage(message))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                if self._request_streams.get(GET_STREAM_KEY) is streams:  # else another one is in its place already
-                    del self._request_streams[GET_STREAM_KEY]
-            else:
-                return
-
-    @property
-    def has_push(self) -> bool:
-        """Whether the client reads its GET stream."""
-        return GET_STREAM_KEY in self._request_streams
-
     async def is_read(self, ctx: Context) -> bool:
         """Whether the client still reads the stream of a request of its own, or was told to come back for it."""
         key = str(ctx.request_id)
@@ -143,10 +103,6 @@ class SessionTransport(StreamableHTTPServerTransport):
         if track is not None and track.is_taken_up:
             return track.reader is not None
         return key in self._paused or not await _is_gone(ctx.request)
-
-    async def end_push(self) -> None:
-        """End the client's GET stream in good order, if there is one."""
-        await self._clean_up_memory_streams(GET_STREAM_KEY)
 
     async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
         await self._take_post(scope, request, receive, send)
@@ -197,7 +153,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         key = str(message.id)
         streams = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
         self._request_streams[key] = streams
-        version = _version(request)
+        version = version_of(request)
         begun: tuple[Track, Line] | None = None
         try:
             assert self._read_stream_writer is not None  # set by connect(), which a session is in before it is found
@@ -252,7 +208,7 @@ class SessionTransport(StreamableHTTPServerTransport):
                 elif pending is not None:
                     await self._say(track.record(frame(pending.message)), track, line)
                 pending = None
-                pending = await pinging(line, partial(_next_of, stream))
+                pending = await pinging(line, partial(next_of, stream))
                 if pending is None:
                     break
         finally:
@@ -288,7 +244,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         if place is not None and not place.is_push:
             await self._take_up(place, request, send)
         else:
-            await self._take_push(place, request, send, has_gap=bool(event_id))
+            await self.pushing.take(place, request, send, has_gap=bool(event_id))
 
     async def _take_up(self, place: Place, request: Request, send: Send) -> None:
         """Go on with the stream of an answer; one that is not kept, or another's, ends with an error for its request."""
@@ -305,91 +261,11 @@ class SessionTransport(StreamableHTTPServerTransport):
         if track.is_over and place.number == track.last:  # the answer is what it has received last
             await line.end()
             return
-        await line.write(primer(track, place.number, _version(request)))
+        await line.write(primer(track, place.number, version_of(request)))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(until_gone, request.receive, tasks.cancel_scope)
             await follow(track, place.number, line, otherwise=lost)
             tasks.cancel_scope.cancel()
-
-    async def _take_push(self, place: Place | None, request: Request, send: Send, *, has_gap: bool) -> None:
-        """Begin a stream of notifications; with the id of one it goes on after that, in place of one that seems to be open."""
-        track = self.memory.push
-        is_known = place is not None and self.memory.find(place) is track
-        open_now = self._request_streams.get(GET_STREAM_KEY)
-        if open_now is not None and not is_known:
-            await refuse(send, 409, "Conflict: Only one SSE stream is allowed per session")
-            return
-        if open_now is not None:
-            del self._request_streams[GET_STREAM_KEY]
-            self._hand_back(open_now[1])
-            for end in open_now:  # at once, so that of two who come together each finds the other
-                end.close()
-        missed: list[tuple[int, bytes]] = []
-        begin = track.last
-        if place is not None and is_known:
-            begin = place.number
-            missed, has_gap = track.after(begin)
-        if has_gap:
-            self.on_gap()
-        streams = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
-        self._request_streams[GET_STREAM_KEY] = streams
-        self._push_changed.set()
-        self._push_changed = anyio.Event()
-        line = Line(send, self.mcp_session_id or "")
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(until_gone, request.receive, tasks.cancel_scope)
-                await line.begin()
-                await line.write(primer(track, begin, _version(request)))
-                for _, data in missed:
-                    await line.write(data)
-                await self._push_on(streams[1], line)
-                tasks.cancel_scope.cancel()
-        finally:
-            self._hand_back(streams[1])
-            if self._request_streams.get(GET_STREAM_KEY) is streams:
-                await self._clean_up_memory_streams(GET_STREAM_KEY)
-
-    async def _push_on(self, stream: Incoming, line: Line) -> None:
-        """Send and keep what is pushed, until the stream is ended or its client is gone."""
-        track = self.memory.push
-        while line.is_open:
-            pending = await pinging(line, partial(_next_of, stream))
-            if pending is None:
-                await line.end()
-                return
-            data = track.record(frame(pending.message))
-            number = track.last
-            try:
-                is_read = await line.write(data)
-                await anyio.lowlevel.checkpoint()  # that the client is gone is no error of `send`
-            except anyio.get_cancelled_exc_class():
-                self._take_back(pending, number)
-                raise
-            if not is_read:
-                self._take_back(pending, number)
-
-    def _take_back(self, message: EventMessage, number: int) -> None:
-        """What was being sent when its client was gone is merged again where that can be; else it stays kept."""
-        one = message.message
-        if isinstance(one, JSONRPCNotification) and self.on_unsent(one.method, one.params):
-            self.memory.push.take_back(number)
-
-    def _hand_back(self, stream: Incoming) -> None:
-        """Tell of what has not been sent, or keep it; nothing is left where the stream was closed from our side."""
-        with suppress(anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
-            while True:
-                one = stream.receive_nowait().message
-                if not isinstance(one, JSONRPCNotification) or not self.on_unsent(one.method, one.params):
-                    self.memory.push.record(frame(one))
-
-
-async def _next_of(stream: Incoming) -> EventMessage | None:
-    """What comes next on a stream; None where it was ended from our side."""
-    try:
-        return await stream.receive()
-    except (anyio.EndOfStream, anyio.ClosedResourceError):
-        return None
 
 
 def _is_misnamed(raw: Any) -> bool:
@@ -397,10 +273,6 @@ def _is_misnamed(raw: Any) -> bool:
     if not isinstance(raw, dict) or "method" not in raw or "id" not in raw:
         return False
     return not isinstance(raw["id"], str | int) or isinstance(raw["id"], bool)
-
-
-def _version(request: Request) -> str:
-    return request.headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION)
 
 
 async def _is_gone(request: Request) -> bool:

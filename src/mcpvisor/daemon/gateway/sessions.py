@@ -55,8 +55,8 @@ class Session:
         self.endpoint = endpoint
         self.transport = SessionTransport(self.id, idle_timeout=idle_seconds, shelf=shelf)
         self.outbox = Outbox()
-        self.transport.on_unsent = self.outbox.unsent
-        self.transport.on_gap = self.all_may_differ
+        self.transport.pushing.on_unsent = self.outbox.unsent
+        self.transport.pushing.on_gap = self.all_may_differ
         self.wish = wish
         self.seen: dict[CatalogKind, str] = {}
         """The stamp of each list as this client last read it to its end: it is not told of what it has seen."""
@@ -320,7 +320,7 @@ class Sessions:
         cause = GATEWAY_CLOSED  # what cuts it short is not the session's own end
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(session.outbox.deliver, session.transport.push, session.transport.listened)
+                tasks.start_soon(session.outbox.deliver, session.transport.pushing.send, session.transport.pushing.listened)
                 await serve_session(session.endpoint, session.transport, settled, task_status=task_status)
                 tasks.cancel_scope.cancel()
             cause = SESSION_ENDED

@@ -29,7 +29,8 @@ from mcpvisor.daemon.handlers.specs import TAKE_EVENTS, HandlerSpec
 from mcpvisor.daemon.handlers.telling import TOLD_EVERY, HandlerCounts, HandlerNews
 from mcpvisor.daemon.handlers.waiting import Jitter
 from mcpvisor.supervisor.bus import EventBus
-from mcpvisor.supervisor.events import ClockJumped, Event, HandlersFlooded, ServerNotified
+from mcpvisor.supervisor.events import ClockJumped, Event, ServerNotified
+from mcpvisor.supervisor.host_events import HandlersFlooded
 from mcpvisor.supervisor.transports.codec import encode
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
-from mcpvisor.supervisor.events import Event, HandlerCircuitClosed, HandlerCircuitOpened, HandlerGaveUp
+from mcpvisor.supervisor.events import Event
+from mcpvisor.supervisor.host_events import HandlerCircuitClosed, HandlerCircuitOpened, HandlerGaveUp
 
 HandlerOutcome = Literal["accepted", "coalesced", "overflow", "handled", "failed", "dead", "dropped"]
 """What became of an event, or of one try; `overflow`: there was no room; `dropped`: its handler is no more."""

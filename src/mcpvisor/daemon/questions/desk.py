@@ -18,7 +18,8 @@ from mcpvisor.daemon.questions.operator import Operator
 from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.daemon.questions.preparing import declined, judge, mode_of, prepare, secrets_of_answer
 from mcpvisor.supervisor.cleaning import clean_text
-from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
+from mcpvisor.supervisor.events import ServerEvent
+from mcpvisor.supervisor.host_events import QuestionPut, QuestionSettled
 from mcpvisor.supervisor.questions import ELICITATION, Question, QuestionSink
 from mcpvisor.supervisor.transports.exchange import PeerRefusal
 

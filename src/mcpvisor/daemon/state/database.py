@@ -6,15 +6,17 @@ import logging
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from mcpvisor.daemon.state.checks import NotOurs, json_object, moment, text
 from mcpvisor.daemon.state.faults import FaultKind, StoreFault, fault_of
 from mcpvisor.daemon.state.kept import Limits, PastEvent
 from mcpvisor.daemon.state.pending import Batch
+from mcpvisor.daemon.state.schema import VERSION
 from mcpvisor.daemon.state.tables import TABLES, Row, Table
 from mcpvisor.supervisor.transports.codec import encode
 
@@ -33,6 +35,9 @@ _NEWEST_EVENTS: Final = """
     FROM (SELECT *, row_number() OVER (PARTITION BY server ORDER BY id DESC) AS nth FROM journal)
     WHERE nth <= ? ORDER BY id
 """
+_CUT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR_SHORT_READ})
+"""What SQLite says of a file, or of its log, that ends before it should."""
+
 _FREED_PAGES: Final = 4096
 """Pages that are given back to the file system at a time."""
 
@@ -64,6 +69,29 @@ class Database:
         self._reserved_pages = limits.reserve // size
         self._limit(self._pages - self._reserved_pages)
         self._keep_reserve()
+        self._sizes = self._measured()
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the file or its log is shorter than we have left it: it was truncated, or another program has tidied it."""
+        return any(size < former for size, former in zip(self._measured(), self._sizes, strict=True))
+
+    def examine(self) -> None:
+        """Look at the file with nobody's memory of it, after `was_cut`. Raises StoreFault where it is not whole any more."""
+        with self._mapped(), closing(sqlite3.connect(f"file:{quote(str(self._path))}?mode=ro", uri=True)) as other:
+            try:
+                version = int(other.execute("PRAGMA user_version").fetchone()[0])
+                is_whole = version == VERSION and other.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode not in _CUT:
+                    raise
+                is_whole = False
+        if not is_whole:
+            raise StoreFault(FaultKind.CORRUPT, f"{self._path}: it is damaged: it was truncated while it was in use")
+        self._sizes = self._measured()
+
+    def _measured(self) -> tuple[int, int]:
+        return _size(self._path), _size(self._log)
 
     @property
     def is_in_place(self) -> bool:
@@ -130,6 +158,7 @@ class Database:
             self._connection.execute("DELETE FROM journal WHERE id <= ?", (newest - self._limits.journal_rows,))
         with self._mapped():
             self._connection.execute(f"PRAGMA incremental_vacuum({_FREED_PAGES})").fetchall()
+        self._sizes = self._measured()
         self._keep_reserve()
 
     def make_room(self) -> None:
@@ -178,6 +207,7 @@ class Database:
                 with suppress(sqlite3.Error):  # SQLite has rolled back by itself where the disk failed
                     self._connection.execute("ROLLBACK")
                 raise
+        self._sizes = self._measured()
 
     @contextmanager
     def _mapped(self) -> Generator[None]:
@@ -185,6 +215,13 @@ class Database:
             yield
         except (sqlite3.Error, OSError) as error:
             raise fault_of(error, self._path) from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _inode(path: Path) -> int | None:

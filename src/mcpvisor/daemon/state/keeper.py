@@ -21,13 +21,8 @@ from mcpvisor.daemon.state.kept import PastEvent, StoreHealth
 from mcpvisor.daemon.state.opening import copy_of
 from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.metrics.recorder import MetricsRecorder
-from mcpvisor.supervisor.events import (
-    Event,
-    ServerEvent,
-    StateStoreDegraded,
-    StateStoreRecovered,
-    StateStoreReplaced,
-)
+from mcpvisor.supervisor.events import Event, ServerEvent
+from mcpvisor.supervisor.host_events import StateStoreDegraded, StateStoreRecovered, StateStoreReplaced
 from mcpvisor.supervisor.reporting import is_kept
 from mcpvisor.supervisor.supervisor import Supervisor
 
@@ -89,7 +84,8 @@ class Keeper:
     def _emptied(self, supervisor: Supervisor, aside: Path | None, reason: str) -> None:
         told = [_past(event) for name in supervisor.names() for event in supervisor.history(name)]
         self.store.rewrite([*self.store.past, *sorted(told, key=lambda event: event.at)])
-        supervisor.bus.emit(StateStoreReplaced(at=time.time(), reason=reason, aside=str(aside or "")))
+        forgotten = not self.store.is_read
+        supervisor.bus.emit(StateStoreReplaced(at=time.time(), reason=reason, aside=str(aside or ""), forgotten=forgotten))
 
     def _health_changed(self, supervisor: Supervisor, now: StoreHealth) -> None:
         at = time.time()

@@ -147,6 +147,19 @@ def _versions_in(connection: sqlite3.Connection) -> dict[str, KeptVersion]:
     return found
 
 
+def is_empty(path: Path) -> bool:
+    """Whether the file is there, and it and its log hold not a byte: we leave none like that."""
+    try:
+        if path.stat().st_size:
+            return False
+    except OSError:
+        return False
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size == 0
+    except OSError:
+        return True
+
+
 def release_reserve(path: Path) -> None:
     """Give up the room that was held on the disk. Raises StoreFault."""
     try:

@@ -184,6 +184,11 @@ class StateStore:
         if version is not None or key in self._values[VERSIONS] or not self._is_loaded:
             self._put(VERSIONS, key, version, urgent=True)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the first try to read the file is over: what it held is in memory."""
+        return self._is_loaded
+
     # The journal
 
     def note(self, event: PastEvent) -> None:

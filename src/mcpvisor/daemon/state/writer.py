@@ -13,7 +13,7 @@ from typing import Final
 from mcpvisor.daemon.state.database import Database, Loaded
 from mcpvisor.daemon.state.faults import FaultKind, StoreFault
 from mcpvisor.daemon.state.kept import Limits
-from mcpvisor.daemon.state.opening import load_read_only, move_aside, open_database, release_reserve
+from mcpvisor.daemon.state.opening import is_empty, load_read_only, move_aside, open_database, release_reserve
 from mcpvisor.daemon.state.pending import Pending
 
 _log = logging.getLogger(__name__)
@@ -108,8 +108,11 @@ class Writer:
 
     def _begin(self) -> None:
         self._busy_since = time.monotonic()
+        was_emptied = is_empty(self._path)
         try:
             loaded = self._opened().load()
+            if was_emptied:
+                self._report(Emptied(aside=None, reason=f"{self._path} was empty (0 bytes)"))
         except StoreFault as fault:
             loaded = self._saved(fault)
         self._report(Opened(loaded=loaded))
@@ -139,7 +142,14 @@ class Writer:
             self._busy_since = None
 
     def _bring(self) -> None:
-        database = self._opened()
+        try:
+            database = self._opened()
+        except StoreFault as fault:
+            if fault.kind is not FaultKind.CORRUPT:
+                raise
+            self._close()
+            self._start_afresh(fault)  # all that is in memory comes to be written by the next batch
+            return
         batch = self._pending.take()
         try:
             try:
@@ -162,9 +172,11 @@ class Writer:
             self._report(Written(number=batch.number))
 
     def _opened(self) -> Database:
-        """The file, opened again where it was replaced or removed behind our back."""
+        """The file, opened again where it was replaced or removed behind our back. Raises StoreFault, also where it was cut."""
         if self._database is not None and not self._database.is_in_place:
             self._close()
+        elif self._database is not None and self._database.was_cut:
+            self._database.examine()
         if self._database is None:
             self._database = self._open()
             if self._database.is_fresh and self._had_file:

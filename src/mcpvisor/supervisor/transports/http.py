@@ -146,6 +146,10 @@ class HttpWire(PostingWire):
         if not self.in_flight:
             self._empty.set()
 
+    async def lets_sessions_end(self) -> bool:
+        """Whether the server takes the end of a session, which it is asked without naming one."""
+        return await self._session.can_be_ended()
+
     async def close(self) -> None:
         """End the session at the server, within 2 s, unless the server has lost it itself."""
         if self.end is None or self.end.cause != "session_lost":

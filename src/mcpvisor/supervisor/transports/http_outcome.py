@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -25,6 +26,7 @@ MAX_CHALLENGE: Final = 2048
 """Characters of a WWW-Authenticate that a failure carries."""
 
 MAX_RETRY_AFTER: Final = 86_400.0
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]*)?")
 
 REPEATABLE: Final = frozenset(
     {
@@ -37,6 +39,9 @@ REPEATABLE: Final = frozenset(
 
 _METHOD_NOT_FOUND: Final = -32601
 _NOT_STREAMABLE: Final = frozenset({400, 404, 405})
+
+NO_ENDPOINT: Final = frozenset({404, 405, 410})
+"""What a POST is answered with, without a word of JSON-RPC, where nothing speaks MCP."""
 
 _SESSION_GONE: Final = re.compile(
     r"(no valid|invalid|unknown|expired|missing|bad) session"
@@ -60,6 +65,7 @@ class Meaning(StrEnum):
     AUTH = "auth"
     BUSY = "busy"
     NOT_FOUND = "not_found"
+    """Nothing speaks MCP there, or not any more."""
     NOT_STREAMABLE_HTTP = "not_streamable_http"
     """`initialize` was refused the way servers of the old HTTP+SSE transport do it."""
     REFUSED = "http_refused"
@@ -133,7 +139,9 @@ def judge(reply: Reply) -> Verdict:
         return _failed(Meaning.REDIRECT, outcome, reply, error)
     if reply.method == "initialize" and reply.status in _NOT_STREAMABLE:
         return _failed(Meaning.NOT_STREAMABLE_HTTP, Outcome.NOT_SENT, reply, error)
-    return _failed(Meaning.NOT_FOUND if reply.status == 404 else Meaning.REFUSED, Outcome.PEER_ERROR, reply, error)
+    if reply.status in NO_ENDPOINT:
+        return replace(_failed(Meaning.NOT_FOUND, Outcome.PEER_ERROR, reply, error), is_doubtful=True)
+    return _failed(Meaning.REFUSED, Outcome.PEER_ERROR, reply, error)
 
 
 def _judge_success(reply: Reply) -> Verdict:
@@ -269,12 +277,15 @@ def excerpt(body: bytes) -> str:
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
-    """Seconds to wait by a `Retry-After` of seconds or of a date, at most a day; None for garbage."""
+    """Seconds to wait by a `Retry-After` of seconds (with a fraction, too) or of a date, at most a day; None for garbage."""
     value = value.strip()
-    if value.isascii() and value.isdigit():
+    if _SECONDS.fullmatch(value):
         return min(float(value[:9]), MAX_RETRY_AFTER)
     try:
-        return min(max(parsedate_to_datetime(value).timestamp() - now, 0.0), MAX_RETRY_AFTER)
+        date = parsedate_to_datetime(value)
+        # The oldest of the three forms of a date names no zone: all of them are in GMT.
+        moment = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()
+        return min(max(moment - now, 0.0), MAX_RETRY_AFTER)
     except (ValueError, OverflowError):
         return None
 

@@ -25,6 +25,8 @@ MAX_VERSION: Final = 64
 
 DELETE_SECONDS: Final = 2.0
 
+_NOT_ALLOWED: Final = frozenset({405, 501})
+
 
 class HttpSession:
     """What is known of the session; `id` is None where the server keeps none, or has not named it yet."""
@@ -72,6 +74,17 @@ class HttpSession:
         with anyio.CancelScope(shield=True), anyio.move_on_after(DELETE_SECONDS):
             if not await self._delete(named):
                 self._memory.owe(named)
+
+    async def can_be_ended(self) -> bool:
+        """Whether the server takes the end of a session at all, as far as it says so within 2 s; ends none that it minds."""
+        with anyio.move_on_after(DELETE_SECONDS):
+            try:
+                async with await self._endpoint.open("DELETE", b"", {}, repeatable=True) as response:
+                    await response.error_body()
+                    return response.head.status not in _NOT_ALLOWED
+            except (DialFailed, CredentialsMissing, ConnectionBroken, ResponseRefused, RedirectRefused):
+                pass  # nobody has said that it does
+        return False
 
     async def end_owed(self) -> None:
         """End what the generations before could not, each session once, all within 2 s."""

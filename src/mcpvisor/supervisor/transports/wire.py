@@ -63,7 +63,7 @@ class WireEnd:
 
     Causes: `process_exited`, `stdout_closed`, `session_lost`, `connect_failed`, `stream_failed`, `auth`,
     `auth_unavailable`, `tls`, `redirect`, `no_such_program`, `permission`, `bad_cwd`, `protocol`, `version_mismatch`,
-    `no_answer`, `start_timeout`, `closed` (by us).
+    `no_answer`, `occupied`, `not_found`, `start_timeout`, `closed` (by us).
     """
 
     cause: str

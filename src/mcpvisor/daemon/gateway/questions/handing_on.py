@@ -14,7 +14,8 @@ from mcpvisor.daemon.questions.open_questions import CLIENT, new_id
 from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.daemon.questions.preparing import judge, prepare
 from mcpvisor.supervisor.cleaning import clean_text
-from mcpvisor.supervisor.events import QuestionPut, QuestionSettled, ServerEvent
+from mcpvisor.supervisor.events import ServerEvent
+from mcpvisor.supervisor.host_events import QuestionPut, QuestionSettled
 
 JsonObject = dict[str, Any]
 
