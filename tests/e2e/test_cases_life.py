@@ -41,7 +41,11 @@ class TestExits:
         puppet = await case("stdio_exit_after_init", mode)
         reason = (await puppet.reach(State.CRASH_LOOP)).reason
         status = await puppet.gone()
-        waits = [event.next_attempt - event.at for event in puppet.told(ServerStateChanged) if event.new is State.BACKOFF]
+        waits = [
+            event.next_attempt - event.at
+            for event in puppet.told(ServerStateChanged)
+            if event.new is State.BACKOFF and event.next_attempt is not None  # none yet while the process is still ending
+        ]
         life = [event for event in puppet.supervisor.history("puppet") if isinstance(event, ProcessStarted | ProcessEnded)]
 
         assert reason.startswith(f"ended more than 5 times in 60 s; last: the server exited with code {code}")

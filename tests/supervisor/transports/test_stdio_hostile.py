@@ -28,7 +28,7 @@ SERVE = (
 )
 CORPUS = {
     "values": ("out.write(head + b'[' + b'[],' * (5592405) + b'[]]}\\n');", "values"),
-    "values-bare": ("out.write(b'[]' * (8 << 20) + b'\\n');", None),
+    "values-bare": ("out.write(b'[]' * (8 << 20) + b'\\n' + head + b'{}}\\n');", None),
     "objects": ("out.write(head + b'{\"a\":[' + b'{},' * 1_400_000 + b'{}]}}\\n');", "values"),
     "depth": ("out.write(head + b'[' * 100_000 + b']' * 100_000 + b'}\\n');", "depth"),
     "surrogate": ('out.write(head + b\'{"a":"\\\\ud800"}}\\n\');', "syntax"),
