@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/nul
 ARGS   ?=
 # How many tests run side by side: more than there are processors, since most of them wait most of the time. Those that
 # measure run by themselves, afterwards.
-WORKERS ?= 5
+WORKERS ?= 6
 UV     ?= 0.13.9
 
 BIN     := $(VENV)/bin

@@ -27,11 +27,8 @@ MAX_HELD = 0.25
 MAX_GROWTH = 256 * MIB
 CALM_CALLS = 500
 ROOT = Path(__file__).parents[2]
-FLOOR = 0.02
+FLOOR = 0.012
 """Calls that take no longer than this are quick whatever they took before: what a busy machine does to a calm daemon."""
-
-HEAVY_FLOOR = 0.05
-"""The same where single steps are long: a page of 20 MB is parsed in one go, a log message written to 150 sessions."""
 
 
 class UnixConnection(HTTPConnection):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.running import entry, puppet
-from tests.e2e.siege import FLOOR, HEAVY_FLOOR, MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, besieged
+from tests.e2e.siege import MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, besieged
 
 pytestmark = pytest.mark.alone
 
@@ -30,8 +30,6 @@ ANSWERS = {**MESSAGES, "big": "size"}
 ANSWERS_OVER_HTTP = {**ANSWERS, "gzip": "size", "sse-line": "size"}
 FLOODS = ("notifications", "requests")
 WORDS = ("brackets", "depth", "surrogate")
-HEAVY = ("list",)
-"""Ways of attack that take long steps of ours."""
 
 LISTS = {**{weapon: MESSAGES[weapon] for weapon in WORDS}, "one": "size"}
 
@@ -58,10 +56,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
 class Attack:
     """One attack of a server under all gauges, while another call to the same server is under way."""
 
-    def __init__(self, daemon: Besieged, server: str, *, is_heavy: bool = False) -> None:
+    def __init__(self, daemon: Besieged, server: str) -> None:
         self.daemon = daemon
         self.server = server
-        self._is_heavy = is_heavy
         self.answer: dict[str, Any] = {}
         self._tool = f"{server}__attack"
 
@@ -77,7 +74,7 @@ class Attack:
                 kept = self._beside(weapon, way, arguments)
                 if weapon not in FLOODS:
                     daemon.until(lambda: daemon.refused("server") != before, "a refusal")
-            kept_its_pace = neighbour.keeps_its_pace("attack", floor=HEAVY_FLOOR if self._is_heavy or way in HEAVY else FLOOR)
+            kept_its_pace = neighbour.keeps_its_pace("attack")
         daemon.until(lambda: self._is_peace() and daemon.refused("server") != before, "peace and a refusal")
         refusals = {reason: count - before.get(reason, 0) for reason, count in daemon.refused("server").items()}
 
@@ -187,7 +184,7 @@ def test_floods_of_requests(daemon: Besieged, server: str):
 def test_floods_of_log_messages_with_many_sessions(daemon: Besieged):
     """What a server logs for everybody is passed on to many sessions without holding anybody up."""
     sessions = [Client(daemon).open() for _ in range(150)]
-    attack = Attack(daemon, "stdio", is_heavy=True)
+    attack = Attack(daemon, "stdio")
     refusals = attack.run("notifications", "unasked", count=50)
     for session in sessions:
         session.close()

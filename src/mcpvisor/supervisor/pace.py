@@ -11,8 +11,8 @@ from anyio.lowlevel import RunVar, checkpoint
 SLICE: Final = 0.0005
 """Seconds of work in one go. A call takes some twenty turns of the loop, each of which may have such a slice in it."""
 
-REST_FACTOR: Final = 3.0
-"""While others are at work, long work rests several times as long as it has worked: a quarter of the loop is its share."""
+REST_FACTOR: Final = 4.0
+"""While others are at work, long work rests several times as long as it has worked: a fifth of the loop is its share."""
 
 LONGEST_REST: Final = 0.01
 """Seconds; a slice that could not be cut shorter is not to be paid for by a standstill."""

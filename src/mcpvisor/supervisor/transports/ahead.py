@@ -8,7 +8,7 @@ from mcpvisor.supervisor.pace import Account, Pace, let_go
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable, decode, decode_messages
 from mcpvisor.supervisor.transports.pieces import PIECE, PieceParser
 
-LARGE: Final = PIECE
+LARGE: Final = 2 * PIECE
 """Bytes from which on a message is read in pieces."""
 
 _Read = tuple[list[Any], bool]
