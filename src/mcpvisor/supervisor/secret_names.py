@@ -6,6 +6,8 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from mcpvisor.supervisor.secret import MASK
+
 _WORDS: Final = "token|secret|passw(?:or)?d|passphrase|credential|apikey"
 """What the name of a secret has in it, wherever that is written."""
 
@@ -76,6 +78,23 @@ def option_names_secret(word: str) -> bool:
 def looks_secret(word: str) -> bool:
     """Whether a word without any name looks like a key: by its begin, or since nobody would write such a word."""
     return len(word) >= 16 and (_KNOWN.fullmatch(word) or _RANDOM.fullmatch(word)) is not None
+
+
+_ASSIGNED: Final = re.compile(
+    r"([A-Za-z][\w-]{0,63})(['\"]?\s*[=:]\s*['\"]?)((?:bearer|basic)\s+)?([^\s,;'\"]+)", re.IGNORECASE
+)
+_SCHEME: Final = re.compile(r"\b(bearer|basic)(\s+)[\w.~+/=-]{4,}", re.IGNORECASE)
+
+
+def without_named(text: str) -> str:
+    """The text without what stands in it behind the name of a secret, as in `token=...`, or behind the scheme of a header."""
+
+    def masked(found: re.Match[str]) -> str:
+        name, between, scheme, _ = found.groups()
+        is_secret = names_secret(name) or name.lower() in {"authorization", "proxy-authorization", "cookie", "set-cookie"}
+        return f"{name}{between}{scheme or ''}{MASK}" if is_secret else found[0]
+
+    return _SCHEME.sub(rf"\1\2{MASK}", _ASSIGNED.sub(masked, text))
 
 
 def passwords_in(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,9 +110,10 @@ async def test_the_end_of_one_run_is_not_the_end_of_another(server: Puppet, tmp_
     )
     command = program(tmp_path, text, str(both))
     given: list[str] = []
+    instance = f"test-{os.getpid()}"  # this test runs in other processes, too, and nobody is to sweep theirs
 
     async def fetch() -> None:
-        fetched = await command_source.CommandSource(command, "test-runs", "docs", Mask()).fetch({})
+        fetched = await command_source.CommandSource(command, instance, "docs", Mask()).fetch({})
         given.extend(value for _, value in fetched.credential.headers)
 
     with anyio.fail_after(20):
@@ -133,6 +135,9 @@ async def test_the_end_of_one_run_is_not_the_end_of_another(server: Puppet, tmp_
         ("print('{}')", "printed no headers"),
         ("import sys; sys.stderr.write(sys.argv[1]); sys.exit(3)", ": ***"),
         ("import sys; sys.stderr.write(sys.argv[1] + 'x' * 794); sys.exit(3)", ": ***xx"),
+        ("import sys; sys.stderr.write('no use for token=unheard-of-1'); sys.exit(3)", "no use for token=***"),
+        ("import sys; sys.stderr.write('Authorization: Bearer unheard-of-2 it is'); sys.exit(3)", "Bearer *** it is"),
+        ("import sys; print('X-Key: unheard-of-3'); sys.stderr.write('bad unheard-of-3'); sys.exit(3)", ": bad ***"),
     ],
 )
 async def test_a_command_that_fails(server: Puppet, tmp_path: Path, text: str, words: str) -> None:

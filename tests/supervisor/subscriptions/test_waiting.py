@@ -70,6 +70,15 @@ async def test_the_answer_is_waited_for(
     assert expected == await after_two_seconds(table, lambda: happens(table, attachment))
 
 
+async def test_a_reason_is_shown_without_the_secrets_that_a_server_puts_there():
+    """Whoever asks how a resource stands gets the words of the server as events have them."""
+    table = Subscriptions(SubscriptionTeller("s", lambda _: None, lambda text: text.replace("s3cret", "***"), lambda: 1))
+    table.want(URI, "me")
+    table.attach().failed(URI, "no such s3cret", None)
+
+    assert ["no such ***"] == [status.reason for status in table.statuses()]
+
+
 async def test_nothing_is_waited_for_without_a_session(table: Subscriptions):
     """What is wanted of a server that is away is wanted, and that is all that can be said."""
     assert (PENDING, "", 0) == await after_two_seconds(table, lambda: None)

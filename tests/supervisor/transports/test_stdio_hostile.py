@@ -168,8 +168,8 @@ async def test_unreadable_notification_fails_no_call(opened, told, line):
     assert ["syntax"] == [reason for reason, _ in told.refusals]
 
 
-async def test_lines_of_nothing_hold_up_nobody(opened):
-    """Millions of line ends are read in steps, though there is no message in them."""
+async def test_lines_of_nothing_hold_up_nobody(opened, told):
+    """Millions of line ends are read in steps and told of, though there is no message in them."""
     script = WRITE + "out.write(b'\\n' * 3_000_000); out.write(head + b'{}}\\n');" + SERVE
     longest = 0.0
 
@@ -188,3 +188,4 @@ async def test_lines_of_nothing_hold_up_nobody(opened):
 
     assert {} == result
     assert longest < 0.008
+    assert {"rate"} == {reason for reason, _ in told.refusals}

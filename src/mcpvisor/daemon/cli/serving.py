@@ -16,7 +16,7 @@ from mcpvisor.daemon.config.places import config_paths
 
 def register(verbs: Verbs) -> None:
     """Add the verbs of this family."""
-    examples = ("mcpvisor run", "mcpvisor run --config mcpvisor.toml --config servers.d")
+    examples = ("mcpvisor run", "mcpvisor run --config /etc/mcpvisor")
     run = add_verb(verbs, "run", run_daemon, "run the daemon in the foreground", prints=False, asks=False, examples=examples)
     run.add_argument(
         "--config",

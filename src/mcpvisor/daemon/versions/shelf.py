@@ -63,7 +63,8 @@ class Shelf:
         is_ready = known is not None and known.spec == spec
         # What is not measured by being ready is good once it is in force: else a server that was disabled would be back.
         settled = is_ready or not spec.rollback or not spec.enabled
-        self._put(key_of(SERVER, name), written, ready=is_ready, settled=settled)
+        at = known.at if known is not None and is_ready else None
+        self._put(key_of(SERVER, name), written, ready=is_ready, settled=settled, at=at)
 
     def _put(self, key: str, written: Written, *, ready: bool, settled: bool, at: float | None = None, why: str = "") -> None:
         former = self._store.versions().get(key)
@@ -71,8 +72,8 @@ class Shelf:
             return
         digest = self._seal.digest(written)
         if former is not None and former.digest == digest:
-            if ready and not former.ready:
-                self._store.keep_version(key, replace(former, ready=True))
+            if ready and at is not None and not (former.ready and former.good_at == at):  # one time, whoever tells of it
+                self._store.keep_version(key, replace(former, ready=True, good_at=at))
             return
         content = self._seal.content(written)
         if content is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from itertools import count
@@ -21,6 +22,7 @@ from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
 from mcpvisor.supervisor.process.sweep import kill_marked
+from mcpvisor.supervisor.secret_names import without_named
 from mcpvisor.supervisor.spec import StdioLaunch
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
@@ -28,6 +30,9 @@ COMMAND_SECONDS: Final = 10.0
 MAX_OUTPUT: Final = 64 * 1024
 MAX_WORDS: Final = 200
 """Characters of its stderr that are shown."""
+
+MAX_PRINTED: Final = 8
+"""Words of the stdout of a run that failed that are taken for secrets, the last ones."""
 
 AGAIN: Final = 60.0
 """Seconds after which a command that failed is run again: it may only have been its network."""
@@ -90,7 +95,7 @@ class CommandSource:
                 ended = await _heard(process, out, err)
         except TimeoutError:
             detail = f"{WHERE}: no headers within {COMMAND_SECONDS:g} s, so it was ended"
-            raise CredentialsMissing("auth", f"{detail}{self._words(err)}", AGAIN) from None
+            raise CredentialsMissing("auth", f"{detail}{self._words(err, out)}", AGAIN) from None
         finally:
             process.signal_group(signal.SIGKILL)
             with anyio.CancelScope(shield=True):
@@ -101,12 +106,15 @@ class CommandSource:
         if len(out) > MAX_OUTPUT:
             raise CredentialsMissing("auth", f"{WHERE}: printed more than {MAX_OUTPUT} bytes, so it was ended", AGAIN)
         if ended.exit_code != 0:
-            raise CredentialsMissing("auth", f"{WHERE}: {ended}{self._words(err)}", AGAIN)
+            raise CredentialsMissing("auth", f"{WHERE}: {ended}{self._words(err, out)}", AGAIN)
         return bytes(out)
 
-    def _words(self, err: bytearray) -> str:
+    def _words(self, err: bytearray, out: bytearray) -> str:
+        """What a run that failed has said, without what it has printed by then, which may be secret, and what is named so."""
+        printed = re.findall(r"[^\s:,;=]{8,}", bytes(out[:MAX_OUTPUT]).decode("utf-8", "replace"))
         # Cut when it is masked: what is left of a secret that was cut in front is not known again.
         said = self._mask.text(clean_text(self._mask.raw(bytes(err).strip()), MAX_OUTPUT))
+        said = without_named(Mask(printed[-MAX_PRINTED:]).text(said))
         said = clip(said[-MAX_WORDS * 4 :], MAX_WORDS).strip()
         return f": {said}" if said else ""
 

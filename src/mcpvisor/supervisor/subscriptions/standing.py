@@ -56,6 +56,10 @@ class SubscriptionStatus:
 class SubscriptionWatcher(Protocol):
     """Who is told of the subscriptions of a server. Called within the steps of the table: it must be quick."""
 
+    def quoted(self, text: str) -> str:
+        """A reason with words of the server in it, fit to be shown."""
+        ...
+
     def resource_updated(self, uri: str, reason: UpdateReason) -> None:
         """A wanted resource has changed, or may have."""
         ...

@@ -22,7 +22,7 @@ class SubscriptionTeller:
         """`quoted` makes a server's words fit to be shown."""
         self._server = server
         self._emit = emit
-        self._quoted = quoted
+        self.quoted = quoted
         self._generation = generation
         self._told: dict[str, str] = {}
         """The failures that were told of, by URI, and have not ended."""
@@ -64,7 +64,7 @@ class SubscriptionTeller:
                 server=self._server,
                 uri=status.uri,
                 state=status.state.value,
-                why=self._quoted(why),
+                why=why,
                 next_retry=status.next_retry,
             )
         )

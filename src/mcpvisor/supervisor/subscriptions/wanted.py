@@ -213,7 +213,7 @@ class Subscriptions:
         return SubscriptionStatus(
             uri=record.uri,
             state=record.state,
-            reason=record.reason,
+            reason=self._watcher.quoted(record.reason),
             next_retry=time.time() + min(dues) - anyio.current_time() if waits else None,
             holders=tuple(record.wishes),
             poll=record.poll,

@@ -46,6 +46,9 @@ _REST_FACTOR: Final = 4
 _REST: Final = (0.003, 0.25)
 """The shortest rest leaves a flooding server blocked in its pipe most of the time, and the machine to the others."""
 
+MAX_BLANKS: Final = 100
+"""Lines of one read with nothing in them that are no flood."""
+
 _FOREIGN_FRAME: Final = re.compile(rb"Content-Length:\s*\d+\s*", re.IGNORECASE)
 
 
@@ -188,11 +191,16 @@ class StdioWire(Wire):
             if data == b"":
                 break
             self._steps += 1
-            for part in in_steps(self._thinned(data or b"")):
+            worth = self._thinned(data or b"")
+            blanks = worth.count(b"\n")
+            for part in in_steps(worth):
                 for line in self._lines.feed(part):
+                    blanks -= 1
                     await self._take(line, pace)
                     await pace.pause(rests=self._exchange.answers == answers)
                 await pace.pause(rests=self._exchange.answers == answers)
+            if blanks > MAX_BLANKS:
+                intake.dropped(blanks)
             if intake.overruns > overruns or self._lines.is_skipping:
                 await anyio.sleep(min(max(pace.worked * _REST_FACTOR, _REST[0]), _REST[1]))
         for line in self._lines.end():
