@@ -91,8 +91,7 @@ def without_named(text: str) -> str:
 
     def masked(found: re.Match[str]) -> str:
         name, between, scheme, _ = found.groups()
-        is_secret = names_secret(name) or name.lower() in {"authorization", "proxy-authorization", "cookie", "set-cookie"}
-        return f"{name}{between}{scheme or ''}{MASK}" if is_secret else found[0]
+        return f"{name}{between}{scheme or ''}{MASK}" if names_secret(name) else found[0]
 
     return _SCHEME.sub(rf"\1\2{MASK}", _ASSIGNED.sub(masked, text))
 

@@ -22,10 +22,14 @@ class SubscriptionTeller:
         """`quoted` makes a server's words fit to be shown."""
         self._server = server
         self._emit = emit
-        self.quoted = quoted
+        self._quoted = quoted
         self._generation = generation
         self._told: dict[str, str] = {}
         """The failures that were told of, by URI, and have not ended."""
+
+    def quoted(self, text: str) -> str:
+        """See `SubscriptionWatcher`."""
+        return self._quoted(text)
 
     def resource_updated(self, uri: str, reason: events.UpdateReason) -> None:
         """See `SubscriptionWatcher`."""

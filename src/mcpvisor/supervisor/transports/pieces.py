@@ -165,8 +165,7 @@ class PieceParser:
             raise self._malformed("brackets do not match")
         brackets = [*(level.bracket for level in self._levels[:kept]), *opening]
         member = b'"%s"' if brackets[-1] == ord("[") else b'"%s":0'
-        closed = bytes(_CLOSER[bracket] for bracket in reversed(brackets))
-        value = self._parsed(whole + member % _END.encode() + closed)
+        value = self._parsed(whole + member % _END.encode() + _closed(brackets))
         self._open(value, kept, opening)
 
     def _opened(self) -> bytes:
@@ -221,7 +220,7 @@ class PieceParser:
         if not self._levels:
             raise self._malformed("a text is no message")
         quote = without_escapes(data).rfind(b'"')
-        value = self._parsed(self._opened() + data[:quote] + b'""' + self._closed(self._levels))
+        value = self._parsed(self._opened() + data[:quote] + b'""' + _closed([level.bracket for level in self._levels]))
         for level in self._levels[:-1]:
             value = value[0] if level.is_list else value[_BEGIN]
         inner = self._levels[-1]
@@ -244,9 +243,6 @@ class PieceParser:
         self._long, self._place = None, "after"
         return data[quote + 1 :]
 
-    def _closed(self, levels: list[_Level]) -> bytes:
-        return bytes(_CLOSER[level.bracket] for level in reversed(levels))
-
     def _parsed(self, text: bytes) -> Any:
         try:
             return decode_counted(text)
@@ -255,6 +251,11 @@ class PieceParser:
 
     def _malformed(self, why: str) -> Unreadable:
         return Unreadable("syntax", f"no valid JSON: {why} (within {self._size} bytes)")
+
+
+def _closed(brackets: list[int]) -> bytes:
+    """What closes all of these, the innermost first."""
+    return bytes(_CLOSER[bracket] for bracket in reversed(brackets))
 
 
 def _last_cut(parts: list[bytes], first: int, size: int) -> tuple[int, int, int] | None:
