@@ -367,7 +367,7 @@ class TestWaking:
 
     def test_callers_cannot_cause_more_than_one_try_per_delay(self) -> None:
         """However many call, the tries are a delay apart."""
-        cycle = machine()
+        cycle = machine(spec(restart=RestartPolicy(intensity=None)))
         cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
         end(cycle, 0.0)
         tries = []
@@ -378,6 +378,55 @@ class TestWaking:
                 end(cycle, tenth / 10)
 
         assert len(tries) == 9
+
+    def test_callers_wake_a_crash_loop_ever_more_rarely(self) -> None:
+        """A client that calls all the time: each try in vain doubles the wait for the next, up to the longest delay."""
+        cycle = machine(spec(restart=RestartPolicy(delay=1.0, max_delay=60.0, intensity=Intensity(ends=1, within=60.0))))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0)
+        opened_at = []
+        for tenth in range(10, 2400):
+            if opens(cycle.handle(lc.Woken(), tenth / 10)):
+                opened_at.append(tenth / 10)
+                end(cycle, tenth / 10)
+
+        # The first ends of all make the loop; after it 1, 2, 4, 8, 16, 32 and then always 60 seconds.
+        assert cycle.state is State.CRASH_LOOP
+        assert [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 124.0, 184.0] == opened_at
+
+    def test_a_refused_call_is_told_when_the_next_one_may_wake_the_server(self) -> None:
+        """The next try by itself may be minutes away: a call is worth another try as soon as it may ask for one."""
+        cycle = machine(spec(restart=RestartPolicy(delay=1.0, crash_loop_retry=300.0, intensity=Intensity(ends=1, within=60.0))))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0)
+        told = [(cycle.state, cycle.next_attempt, cycle.call_again_at)]
+        for at in (1.0, 2.0, 4.0):
+            cycle.handle(lc.Woken(), at)
+            end(cycle, at)
+            told.append((cycle.state, cycle.next_attempt, cycle.call_again_at))
+
+        assert told == [
+            (State.BACKOFF, 1.0, 1.0),
+            (State.CRASH_LOOP, 301.0, 2.0),
+            (State.CRASH_LOOP, 302.0, 4.0),
+            (State.CRASH_LOOP, 304.0, 8.0),
+        ]
+
+    def test_callers_wake_at_once_again_after_the_end_of_a_crash_loop(self) -> None:
+        """Being up for long forgets how often calls have woken it in vain."""
+        cycle = machine(spec(restart=RestartPolicy(delay=1.0, stable_after=60.0, intensity=Intensity(ends=1, within=60.0))))
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        for at in (0.0, 1.0, 2.0, 4.0, 8.0):
+            cycle.handle(lc.Woken(), at)
+            end(cycle, at)
+        cycle.handle(lc.Woken(), 16.0)
+        bring_up(cycle, 16.0)
+        cycle.handle(lc.TimePassed(), 80.0)
+        end(cycle, 100.0)
+        cycle.handle(lc.TimePassed(), 100.0)
+        end(cycle, 100.0)
+
+        assert [[], [cycle.generation + 1]] == [opens(cycle.handle(lc.Woken(), at)) for at in (100.9, 101.0)]
 
 
 class TestOrders:

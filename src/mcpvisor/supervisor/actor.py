@@ -292,7 +292,13 @@ class ServerActor:
             self._since = time.time()
             if moved.old in ADMITTING and moved.new not in ADMITTING:
                 self.subscriptions.detach("there is no session now")
-        self.connection.moved(moved.new, moved.reason, due, returns=self._lifecycle.wanted is told.Wanted.RUNNING)
+        self.connection.moved(
+            moved.new,
+            moved.reason,
+            due,
+            call_again_at=self._lifecycle.call_again_at,
+            returns=self._lifecycle.wanted is told.Wanted.RUNNING,
+        )
         self.reporter.moved(moved.old, moved.new, moved.reason, None if due is None else due - anyio.current_time())
 
     def recheck(self, after: float) -> None:

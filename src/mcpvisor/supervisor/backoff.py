@@ -24,8 +24,12 @@ def delay_before(attempt: int, policy: RestartPolicy, jitter: Jitter) -> float:
     """
     if attempt <= 0:
         return 0.0
-    step = min(policy.max_delay, policy.delay * 2.0 ** min(attempt - 1, 30))
-    return step * jitter()
+    return _step(attempt - 1, policy) * jitter()
+
+
+def _step(doublings: int, policy: RestartPolicy) -> float:
+    """The delay, doubled so many times, up to the longest: seconds."""
+    return min(policy.max_delay, policy.delay * 2.0 ** min(doublings, 30))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class RestartHistory:
     """Starts in a row that timed out; each gives the next one twice the time."""
     is_looping: bool = False
     """Whether the server was in a crash loop and has not been up for long since."""
+    woken: int = 0
+    """Tries in this crash loop that calls have asked for."""
     not_before: float = float("-inf")
     """The time before which the server itself does not want to be tried, as it said."""
 
@@ -65,6 +71,18 @@ class RestartHistory:
         delay = delay_before(self.row, policy, self.jitter)
         return NextTry(now + max(delay, end.retry_after_s or 0.0), False, end.detail)
 
+    def waking_at(self, tried_at: float, policy: RestartPolicy) -> float:
+        """From when on a call may ask for a try, after the last one at `tried_at`.
+
+        A delay later; in a crash loop twice as much after each try that a call has asked for, or a client that calls all the
+        time would have a broken program started every second for as long as it is broken.
+        """
+        return max(self.not_before, tried_at + _step(self.woken if self.is_looping else 0, policy))
+
+    def count_waking(self) -> None:
+        """A call has asked for a try."""
+        self.woken += self.is_looping
+
     def count_end(self, now: float, policy: RestartPolicy) -> bool:
         """Count an end towards the window; True when there were too many in it, which is a crash loop."""
         if policy.intensity is None:
@@ -79,6 +97,7 @@ class RestartHistory:
         self.ends.clear()
         self.row = 0
         self.is_looping = False
+        self.woken = 0
 
 
 def _crash_loop_reason(end: Ended, policy: RestartPolicy) -> str:

@@ -19,7 +19,7 @@ from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.replay import busy_wait, may_replay
 from mcpvisor.supervisor.spec import ServerSpec
-from mcpvisor.supervisor.states import ADMITTING, COMING, State
+from mcpvisor.supervisor.states import ADMITTING, COMING, WAKEABLE, State
 from mcpvisor.supervisor.transports.exchange import LogSink, ProgressSink
 
 JsonObject = dict[str, Any]
@@ -124,6 +124,8 @@ class Connection:
         self._wake = wake
         self._mask = mask
         self._returns = spec.enabled
+        self._call_again_at: float | None = None
+        """Monotonic time when a call that is refused now is worth another try."""
         self._carrier: Carrier | None = None
         self._changed = anyio.Event()
 
@@ -133,9 +135,12 @@ class Connection:
 
     # Written by the actor
 
-    def moved(self, state: State, reason: str, next_attempt: float | None, *, returns: bool) -> None:
+    def moved(
+        self, state: State, reason: str, next_attempt: float | None, *, call_again_at: float | None, returns: bool
+    ) -> None:
         """The server is in another state, `returns` when it is wanted running; whoever waits for it looks again."""
         self.state, self.reason, self.next_attempt, self._returns = state, reason, next_attempt, returns
+        self._call_again_at = call_again_at
         if state not in COMING and state is not State.RESTORING:  # its lists are not in before it is ready
             self.first_try.set()
         self._changed.set()
@@ -327,7 +332,7 @@ class Connection:
         while True:
             if self.state in ADMITTING and self._carrier is not None:
                 return self._carrier
-            if self.state in (State.BACKOFF, State.CRASH_LOOP):
+            if self.state in WAKEABLE:
                 self._wake()
             if not self._is_near(patience):
                 raise self._away()
@@ -348,7 +353,8 @@ class Connection:
         return self.state is State.BACKOFF and (self.next_attempt is None or self.next_attempt <= patience)
 
     def _away(self) -> RequestFailed:
-        retry = None if self.next_attempt is None else max(0.0, round(self.next_attempt - anyio.current_time(), 3))
+        again = self._call_again_at
+        retry = None if again is None else max(0.0, round(again - anyio.current_time(), 3))
         why = f": {self.reason}" if self.reason else ""
         return RequestFailed(Outcome.NOT_SENT, self.state.value, f"{self.name} is {self.state.value}{why}", retry_after_s=retry)
 

@@ -44,7 +44,7 @@ from mcpvisor.supervisor.replacing import Replacement
 from mcpvisor.supervisor.serving import Serving
 from mcpvisor.supervisor.spec import Change, ServerSpec, change_between
 from mcpvisor.supervisor.start_time import start_budget, start_timed_out
-from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, State
+from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, WAKEABLE, State
 from mcpvisor.supervisor.status import BARRED
 from mcpvisor.supervisor.transports.wire import LINGERING
 
@@ -166,6 +166,14 @@ class Lifecycle:
         It may be one of a generation that is to take over from the one that serves.
         """
         return self._replacement.next_try if self._replacement is not None else self._own_next_attempt
+
+    @property
+    def call_again_at(self) -> float | None:
+        """When a call that was refused is worth another try: at the next try by itself, or as soon as a call may ask for one."""
+        if self.state not in WAKEABLE:
+            return self.next_attempt
+        waking_at = self._history.waking_at(self._tried_at, self.spec.restart)
+        return waking_at if self.next_attempt is None else min(self.next_attempt, waking_at)
 
     @property
     def _own_next_attempt(self) -> float | None:
@@ -415,10 +423,11 @@ class Lifecycle:
         return self._move(state, reason)
 
     def _wake(self, now: float) -> list[Command]:
-        """At most one try per base delay comes from callers, however many there are."""
-        too_early = now - self._tried_at < self.spec.restart.delay or now < self._history.not_before
-        if self.state not in (State.BACKOFF, State.CRASH_LOOP) or too_early:
+        """Callers get a try when it is time for one, however many there are."""
+        waking_at = self._history.waking_at(self._tried_at, self.spec.restart)
+        if self.state not in WAKEABLE or now < waking_at:
             return []
+        self._history.count_waking()
         return self._open_next(now, "retry", "a call is waiting")
 
     def _time_passed(self, event: TimePassed, now: float) -> list[Command]:

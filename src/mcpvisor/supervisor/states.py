@@ -40,6 +40,9 @@ ADMITTING = frozenset({State.RESTORING, State.READY, State.DEGRADED})
 COMING = frozenset({State.STARTING, State.NEGOTIATING})
 """Calls wait up to `wait_ready`, since an answer is near."""
 
+WAKEABLE = frozenset({State.BACKOFF, State.CRASH_LOOP})
+"""A call may have the server tried before it is time for the next try by itself."""
+
 STARTING = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING})
 """On the way up; bounded by `start_timeout`."""
 

@@ -18,7 +18,8 @@ _NEXT: Final = {
     State.NEGOTIATING: "the daemon waits for the handshake, then {gives_up}",
     State.RESTORING: "calls are served; what is not read by then is read later, and the server called degraded",
     State.BACKOFF: "the daemon tries again by itself; a call wakes one try earlier",
-    State.CRASH_LOOP: "the daemon makes one careful try every few minutes; a call, an edit or an order wakes one earlier",
+    State.CRASH_LOOP: "the daemon makes one careful try every few minutes; an edit or an order wakes one at once, "
+    "a call one earlier, but ever more rarely",
     State.AUTH_REQUIRED: "the daemon waits for other credentials, with a try now and then",
     State.FAILED: "the daemon looks again now and then whether it can be started",
     State.DRAINING: "the daemon ends it when its calls are done, and no later than its time to end allows",
