@@ -26,12 +26,11 @@ class Declared:
 
 
 class Book:
-    """Declares families in one registry and remembers each, for the reference and for the removal of a server."""
+    """Declares families in one registry and remembers each, for the reference."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.declared: list[Declared] = []
-        self._of_servers: list[Counter | Gauge | Histogram | Info] = []
 
     def note(self, name: str, kind: str, text: str, labels: tuple[str, ...] = ()) -> None:
         """Remember a family that a collector of its own exposes."""
@@ -52,17 +51,10 @@ class Book:
         family = Info(name.removesuffix("_info"), text, labels, registry=self.registry)
         return self._keep(family, name, "info", text, labels, shown)
 
-    def remove_server(self, server: str) -> None:
-        """Remove every series of that server; a server without any is no error."""
-        for family in self._of_servers:
-            family.remove_by_labels({"server": server})
-
     def _keep(
         self, family: _Family, name: str, kind: str, text: str, labels: tuple[str, ...], shown: tuple[str, ...] = ()
     ) -> _Family:
         self.note(name, kind, text, labels + shown)
-        if "server" in labels:
-            self._of_servers.append(family)
         return family
 
 

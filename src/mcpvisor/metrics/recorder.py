@@ -83,8 +83,9 @@ class MetricsRecorder:
             reader(series, event)
 
     def _remove(self, server: str) -> None:
-        if self._servers.pop(server, None) is not None:
-            self._families.book.remove_server(server)
+        series = self._servers.pop(server, None)
+        if series is not None:
+            series.forget()
 
     def _table(self) -> dict[type[ev.ServerEvent], Callable[[ServerSeries, Any], None]]:
         """Which event feeds which series. Calls, notifications and refusals come by the observer, not as events."""

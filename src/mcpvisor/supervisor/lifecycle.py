@@ -169,7 +169,7 @@ class Lifecycle:
 
     @property
     def call_again_at(self) -> float | None:
-        """When a call that was refused is worth another try: at the next try by itself, or as soon as a call may ask for one."""
+        """When a refused call is worth another: at the next try by itself, or as soon as a call may ask for one."""
         if self.state not in WAKEABLE:
             return self.next_attempt
         waking_at = self._history.waking_at(self._tried_at, self.spec.restart)
