@@ -396,7 +396,9 @@ class TestWaking:
 
     def test_a_refused_call_is_told_when_the_next_one_may_wake_the_server(self) -> None:
         """The next try by itself may be minutes away: a call is worth another try as soon as it may ask for one."""
-        cycle = machine(spec(restart=RestartPolicy(delay=1.0, crash_loop_retry=300.0, intensity=Intensity(ends=1, within=60.0))))
+        cycle = machine(
+            spec(restart=RestartPolicy(delay=1.0, crash_loop_retry=300.0, intensity=Intensity(ends=1, within=60.0)))
+        )
         cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
         end(cycle, 0.0)
         told = [(cycle.state, cycle.next_attempt, cycle.call_again_at)]

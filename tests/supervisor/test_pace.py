@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Account, Pace, let_go
+from mcpvisor.supervisor.pace import REST_FACTOR, SLICE, Account, Accounts, Pace, let_go
 
 pytestmark = pytest.mark.anyio
 
@@ -189,3 +189,28 @@ async def test_whoever_gives_up_waiting_holds_up_nobody():
 
     with anyio.fail_after(5):
         await long_work()
+
+
+def test_whoever_comes_again_has_the_same_account():
+    """A client that sends one large text after another is not served first with each, as one who had nothing yet."""
+    accounts = Accounts()
+    accounts.of("busy").charge(1.0)
+    fresh = accounts.of("calm").charge(0.0)
+
+    assert (fresh, accounts.of("busy").charge(0.0) > 0.5) == (0.0, True)
+
+
+def test_accounts_that_rest_are_forgotten():
+    """Names come and go: what is kept of those who have gone does not grow."""
+    now = 0.0
+    accounts = Accounts(clock=lambda: now)
+    first = accounts.of("first")
+    for second in range(100):
+        now = float(second)
+        accounts.of(f"name {second}")
+        accounts.of("always")
+    kept = accounts.of("always")
+
+    assert accounts.of("always") is kept
+    assert accounts.of("first") is not first
+    assert accounts.number <= 23

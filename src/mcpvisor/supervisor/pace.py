@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import anyio
@@ -19,6 +20,9 @@ LONGEST_REST: Final = 0.01
 
 _FORGOTTEN: Final = 2.0
 """Seconds in which half of what an account has spent is forgotten."""
+
+_SETTLED: Final = 10 * _FORGOTTEN
+"""Seconds after which next to nothing of it is left."""
 
 _AT_ONCE: Final = 1000
 """Members that are freed in one step."""
@@ -40,6 +44,29 @@ class Account:
         self._spent = self._spent * 0.5 ** ((now - self._at) / _FORGOTTEN) + worked
         self._at = now
         return self._spent
+
+
+class Accounts:
+    """The accounts of many, by their names; who has asked for nothing for long gets a new one, which is as good as the old."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[Account, float]] = {}
+        """Each with the time when it was asked for last, in the order of that."""
+
+    @property
+    def number(self) -> int:
+        """How many are kept."""
+        return len(self._kept)
+
+    def of(self, name: str) -> Account:
+        """The account of that name."""
+        now = self._clock()
+        account, _ = self._kept.pop(name, (Account(), now))
+        self._kept[name] = account, now
+        while (oldest := next(iter(self._kept))) != name and now - self._kept[oldest][1] > _SETTLED:
+            del self._kept[oldest]
+        return account
 
 
 class Pace:

@@ -117,7 +117,7 @@ async def test_what_was_read_ahead_and_not_taken_is_forgotten():
 @pytest.mark.anyio
 async def test_a_value_of_any_size():
     """Small or large, it is the same value; over the limit it is none."""
-    assert MESSAGE == await decoded(TEXT, max_bytes=len(TEXT))
-    assert {"a": 1} == await decoded(b'{"a":1}', max_bytes=100)
+    assert MESSAGE == await decoded(TEXT, max_bytes=len(TEXT), account=Account())
+    assert {"a": 1} == await decoded(b'{"a":1}', max_bytes=100, account=Account())
     with pytest.raises(Unreadable):
-        await decoded(TEXT, max_bytes=len(TEXT) - 1)
+        await decoded(TEXT, max_bytes=len(TEXT) - 1, account=Account())

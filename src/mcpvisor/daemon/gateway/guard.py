@@ -19,6 +19,7 @@ from mcpvisor.daemon.gateway.principals import Admission, NotAdmitted
 from mcpvisor.daemon.gateway.replies import PARSE_ERROR, refuse
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.gateway.turns import RUSH_SECONDS, Turns
+from mcpvisor.supervisor.pace import Accounts
 from mcpvisor.supervisor.transports.ahead import decoded
 from mcpvisor.supervisor.transports.codec import Unreadable
 
@@ -79,6 +80,7 @@ class Guard:
         self._exchanges: Counter[str] = Counter()
         self._turns = Turns(RUSH_SECONDS, nobodys=(_STRANGERS, _PROBES))
         self._bodies = Bodies(limits.bodies_bytes)
+        self._accounts = Accounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -160,7 +162,7 @@ class Guard:
                 async with aclosing(_chunks(receive)) as chunks:
                     try:
                         body = await self._read(scope, chunks, held)
-                        scope[MESSAGE_SCOPE] = await self._decode(body)
+                        scope[MESSAGE_SCOPE] = await self._decode(body, principal)
                     except ClientGone:
                         return
                     except BodyRefused as error:
@@ -195,9 +197,9 @@ class Guard:
             parts.append(chunk)
         return b"".join(parts)
 
-    async def _decode(self, body: bytes) -> Any:
+    async def _decode(self, body: bytes, principal: str) -> Any:
         try:
-            return await decoded(body, max_bytes=self._limits.body_bytes)
+            return await decoded(body, max_bytes=self._limits.body_bytes, account=self._accounts.of(principal))
         except Unreadable as error:
             raise BodyRefused(400, error.reason, str(error)) from None
 

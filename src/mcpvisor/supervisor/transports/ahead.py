@@ -47,12 +47,12 @@ async def _read(data: bytes, account: Account) -> _Read:
     return (value[:MAX_BATCH], len(value) > MAX_BATCH) if isinstance(value, list) else ([value], False)
 
 
-async def decoded(data: bytes, *, max_bytes: int) -> Any:
-    """See `codec.decode`: others have their turns while a large text is read. Raises `Unreadable`."""
-    return await _in_pieces(data) if LARGE <= len(data) <= max_bytes else decode(data, max_bytes=max_bytes)
+async def decoded(data: bytes, *, max_bytes: int, account: Account) -> Any:
+    """See `codec.decode`: others have their turns while a large text of the owner of `account` is read. Raises `Unreadable`."""
+    return await _in_pieces(data, account) if LARGE <= len(data) <= max_bytes else decode(data, max_bytes=max_bytes)
 
 
-async def _in_pieces(data: bytes, account: Account | None = None) -> Any:
+async def _in_pieces(data: bytes, account: Account) -> Any:
     parser, pace = PieceParser(), Pace(account)
     try:
         for start in range(0, len(data), PIECE):
