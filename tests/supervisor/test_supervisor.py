@@ -698,6 +698,29 @@ class TestInvalidEntries:
         assert (status.is_healthy, status.origin) == (False, "a.toml:3")
         assert names == ["broken", "files"]
 
+    async def test_outlines_say_the_same_in_short(self) -> None:
+        """Counts and probes see what `statuses` shows: servers that come, run, rest or leave, and invalid entries."""
+        seen: list[list[str]] = []
+        async with supervised(spec(required=True), rest=MemoryServer(), files=MemoryServer()) as supervisor:
+
+            def compare() -> None:
+                short = [(one.name, one.state, one.wanted, one.required, one.is_healthy) for one in supervisor.outlines()]
+                seen.append([f"{one.name} {one.state.value}" for one in supervisor.statuses()])
+                assert short == [
+                    (one.name, one.state, one.wanted, one.required, one.is_healthy) for one in supervisor.statuses()
+                ]
+
+            compare()
+            supervisor.show_invalid([InvalidEntry(name="broken", reason="no command", origin="a.toml:3")])
+            await supervisor.apply([spec(required=True), spec("rest", enabled=False)])
+            await reach(supervisor, "files", State.READY)
+            compare()
+            await supervisor.apply([])
+            compare()
+
+        assert seen[:2] == [["files starting"], ["broken failed", "files ready", "rest disabled"]]
+        assert "files draining" in seen[2]
+
     async def test_what_comes_and_goes_is_told_like_a_server(self) -> None:
         """Metrics and log see invalid entries as they see servers."""
         told: list[tuple[str, str]] = []

@@ -166,7 +166,7 @@ class Daemon:
         facts = HealthFacts(
             tick_age=self._parts.heartbeat.age(), config_applied=self._applied.is_set(), stopping=self._orders.stopping.is_set()
         )
-        return answer(path, facts, self._parts.supervisor.statuses(), verbose=verbose)
+        return answer(path, facts, self._parts.supervisor.outlines(), verbose=verbose)
 
     def _tell_ready(self, addresses: Mapping[str, Sequence[str]]) -> None:
         self._parts.notifier.ready(self._parts.status_line.text())

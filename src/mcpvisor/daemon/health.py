@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcpvisor.supervisor.states import UP
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Outline
 
 LIVE_SECONDS: Final = 5.0
 """How old the event loop's last tick may be while the daemon counts as alive."""
@@ -47,7 +47,7 @@ def live(facts: HealthFacts, *, within: float = LIVE_SECONDS) -> Verdict:
     return _verdict(line, passed=fresh, checks=checks)
 
 
-def ready(facts: HealthFacts, statuses: Sequence[ServerStatus]) -> Verdict:
+def ready(facts: HealthFacts, statuses: Sequence[Outline]) -> Verdict:
     """Whether clients should be sent here: the configuration is applied and every required server answers calls.
 
     A degraded server answers calls. Names and states are shown, reasons are not: those may quote a server, and whoever
@@ -71,15 +71,13 @@ def ready(facts: HealthFacts, statuses: Sequence[ServerStatus]) -> Verdict:
     return _verdict(complaint or "ok", passed=not complaint, checks=checks)
 
 
-def answer(
-    path: str, facts: HealthFacts, statuses: Sequence[ServerStatus], *, verbose: bool
-) -> tuple[int, str | dict[str, Any]]:
+def answer(path: str, facts: HealthFacts, statuses: Sequence[Outline], *, verbose: bool) -> tuple[int, str | dict[str, Any]]:
     """The HTTP status and the body for `/livez`, `/readyz` or `/healthz`: one line, or with `verbose` all checks."""
     verdict = ready(facts, statuses) if path == "/readyz" else live(facts)
     return verdict.status, verdict.body if verbose else verdict.line
 
 
-def _complaint(facts: HealthFacts, missing: Sequence[ServerStatus]) -> str:
+def _complaint(facts: HealthFacts, missing: Sequence[Outline]) -> str:
     if facts.stopping:
         return "draining"
     if not facts.config_applied:

@@ -26,9 +26,9 @@ class StatusLine:
 
     def text(self) -> str:
         """The line as it is now."""
-        statuses = [status for status in self._supervisor.statuses() if status.wanted == "running"]
-        ready = sum(status.is_healthy for status in statuses)
-        return f"{ready}/{len(statuses)} servers ready{faults_in_status(self._reloader.applied)}"
+        wanted = [server for server in self._supervisor.outlines() if server.wanted == "running"]
+        ready = sum(server.is_healthy for server in wanted)
+        return f"{ready}/{len(wanted)} servers ready{faults_in_status(self._reloader.applied)}"
 
     async def keep(self, is_stopping: Callable[[], bool]) -> None:
         """Keep what systemd shows true until cancelled; the line that is told while the daemon ends is another one."""

@@ -39,7 +39,7 @@ from mcpvisor.supervisor.session import Lasting
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate, Urgency
 from mcpvisor.supervisor.states import ADMITTING
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Outline, ServerStatus
 from mcpvisor.supervisor.store import Store
 from mcpvisor.supervisor.subscriptions.standing import Wish
 from mcpvisor.supervisor.subscriptions.telling import SubscriptionTeller
@@ -321,6 +321,11 @@ class ServerActor:
     def _tell_watchers(self) -> None:
         for watcher in list(self._watchers):
             watcher()
+
+    def outline(self) -> Outline:
+        """The server as it is now, in short."""
+        cycle = self._lifecycle
+        return Outline(name=cycle.spec.name, state=cycle.state, wanted=cycle.wanted.value, required=cycle.spec.required)
 
     def status(self) -> ServerStatus:
         """The server as it is now."""

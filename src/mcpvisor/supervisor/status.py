@@ -28,16 +28,28 @@ class LastExit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerStatus:
-    """A server's actual state beside what is wanted of it. Times are wall-clock seconds since the epoch."""
+class Outline:
+    """A server as counts and health probes see it, which look at all servers again and again."""
 
     name: str
     state: State
+    wanted: str
+    """`running`, `stopped` or `disabled`: the goal, beside the state."""
+    required: bool = False
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the server is as it is wanted: ready, or at rest by order."""
+        return self.state is State.READY if self.wanted == "running" else True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus(Outline):
+    """A server's actual state beside what is wanted of it. Times are wall-clock seconds since the epoch."""
+
     reason: str
     since: float
     transport: str
-    wanted: str
-    """`running`, `stopped` or `disabled`: the goal, beside the state."""
     wanted_by: str
     """Who set the goal: `config`, or the operator whose order stands."""
     wanted_at: float | None = None
@@ -54,7 +66,6 @@ class ServerStatus:
     next_attempt: float | None = None
     deadline: float | None = None
     """Until when the present state may last at the most; None where it is bound to no time."""
-    required: bool = False
     in_flight: int = 0
     queued: int = 0
     tools: int = 0
@@ -137,8 +148,3 @@ class ServerStatus:
     def is_barred(self) -> bool:
         """Whether a session stands, and no call can be made on it for want of credentials that are taken."""
         return self.lacks_credentials or self.has_refused_credentials
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether the server is as it is wanted: ready, or at rest by order."""
-        return self.state is State.READY if self.wanted == "running" else True

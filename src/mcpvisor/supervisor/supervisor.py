@@ -48,7 +48,7 @@ from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.questions import QuestionSink
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes, resolved_in
 from mcpvisor.supervisor.starts import StartGate
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Outline, ServerStatus
 from mcpvisor.supervisor.store import MemoryStore, Store
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.opening import open_wire
@@ -314,6 +314,13 @@ class Supervisor:
         """All servers, those that are on their way out too, and invalid entries as they are now, in name order."""
         leaving = {actor.spec.name: actor.status for actor in self._leaving}
         seen = leaving | {name: partial(self.status, name) for name in (*self._actors, *self._invalid.names())}
+        return [seen[name]() for name in sorted(seen)]
+
+    def outlines(self) -> list[Outline]:
+        """The same in short, for those who ask often."""
+        actors = {actor.spec.name: actor for actor in self._leaving} | self._actors
+        seen = {name: actor.outline for name, actor in actors.items()}
+        seen |= {name: partial(self._invalid.status, name) for name in self._invalid.names()}
         return [seen[name]() for name in sorted(seen)]
 
     def subscriptions(self, name: str) -> Subscriptions:
