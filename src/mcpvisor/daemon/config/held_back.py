@@ -40,4 +40,5 @@ class HeldBack:
             message=message,
             server=self.written.name,
             keeps_running=True,
+            since=self.since,
         )

@@ -94,6 +94,7 @@ class Operations:
         name, supervisor = request.path_params["server"], self._supervisor
         status, spec = supervisor.status(name), supervisor.spec(name)
         subscriptions = supervisor.subscriptions(name) if spec is not None else None
+        config = self._reloading.last_config()
         evidence = Evidence(
             status=status,
             spec=spec,
@@ -102,7 +103,9 @@ class Operations:
             stderr=supervisor.stderr_lines(name, _STDERR_LINES),
             stderr_dropped=self._floods.dropped(name),
             missed=self._probes.of(name),
-            rejections=rejections_of(status, self._reloading.last_config()["rejected"]),
+            rejections=rejections_of(status, config["rejected"]),
+            waiting=next((one for one in config.get("waiting", ()) if one["server"] == name), None),
+            removal=next((one for one in config.get("removals", ()) if one["server"] == name), None),
             on_trial=self._reloading.is_on_trial(name),
             subscriptions=subscriptions.statuses() if subscriptions is not None else (),
             strangers=subscriptions.strangers if subscriptions is not None else 0,
@@ -154,7 +157,9 @@ class Operations:
         _log.info("%s asked for a reload", who, extra={"audit": True, "peer": request.client})
         timeout = seconds_of(body, "timeout") or _RELOAD_SECONDS
         report = await self._reloading.reload("command", flag_of(body, "wait"), timeout)
-        return json_response({**report, "changes": [self._with_state(change) for change in report["changes"]]})
+        others = [self._with_state(one) for one in report.get("under_way", ())]
+        changes = [self._with_state(change) for change in report["changes"]]
+        return json_response({**report, "changes": changes, "under_way": others})
 
     async def plan(self, request: Request) -> Response:
         """POST /v1/plan {"paths", "event"}: what a reload would do, and which handlers an event would reach after it."""
@@ -167,12 +172,13 @@ class Operations:
         ways = {"ways": ways_view(plan.routing, subject), "ways_now": ways_view(plan.routing_now, subject)} if subject else {}
         return json_response(
             {
-                "changes": [change_view(change) for change in plan.servers],
+                "changes": [change_view(change, plan.gone_files) for change in plan.servers],
                 "config": plan.config,
                 "needs_restart": list(plan.needs_restart),
                 "handlers": [change.as_json() for change in plan.handlers],
                 "routes_changed": plan.routes_changed,
                 "drift": [one.as_json() for one in plan.drift],
+                "under_way": [self._with_state(one) for one in plan.under_way],
                 **ways,
             }
         )
