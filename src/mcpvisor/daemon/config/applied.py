@@ -107,12 +107,14 @@ def decide(
     if basis is None:
         return None
     files = last.files if last is not None else {}
-    would = _decided(last, loaded, basis, Deciding(files, loaded, now, gone or {}, is_ordered=is_ordered), at)
+    deciding = Deciding(files, loaded, now, gone or {}, is_ordered=is_ordered)
+    would = _decided(last, loaded, basis, deciding, at)
     if last is None or not basis.settings.daemon.strict or not loaded.problems:
         return would
     later = _decided(last, loaded, basis, Deciding(files, loaded, now, {}, is_ordered=True), at)
     gone_since = {path: would.files[path].gone_since if path in would.files else now - ABSENCE for path in files}
-    return _kept(last, later, loaded, at, gone_since)
+    kept = _kept(last, later, loaded, at, deciding.extra)
+    return replace(kept, files={path: replace(good, gone_since=gone_since[path]) for path, good in files.items()})
 
 
 def _decided(last: Applied | None, loaded: Loaded, basis: Basis, deciding: Deciding, at: float) -> Applied:
@@ -145,8 +147,11 @@ def _decided(last: Applied | None, loaded: Loaded, basis: Basis, deciding: Decid
     )
 
 
-def _kept(last: Applied, would: Applied, loaded: Loaded, at: float, gone_since: Mapping[Path, float | None]) -> Applied:
-    """All as it was, and what waits for the faults that were found; `would` be in force without them, all absences included."""
+def _kept(last: Applied, would: Applied, loaded: Loaded, at: float, others: Iterable[Problem]) -> Applied:
+    """All as it was, and what waits for the faults that were found; `would` be in force without them, all absences included.
+
+    `others` are problems that hold back nothing.
+    """
     kept = [replace(one, keeps_running=True, keeps_servers=True, meanwhile=meanwhile.STRICT) for one in loaded.problems]
     faults = _since(last.ages.dated(kept), last, at)
     before = Goal(servers=last.written, handlers=last.handlers, routing=last.routing)
@@ -154,8 +159,7 @@ def _kept(last: Applied, would: Applied, loaded: Loaded, at: float, gone_since: 
     after = Goal(servers=would.written, handlers=would.handlers, routing=would.routing, settings=settings)
     return replace(
         last,
-        files={path: replace(good, gone_since=gone_since[path]) for path, good in last.files.items()},
-        rejected=(*faults, *(one.problem() for one in last.held.values())),
+        rejected=(*faults, *_since(others, last, at), *(one.problem() for one in last.held.values())),
         waiting=dated(waiting_between(before, after, faults), last.waiting, at),
         hints=loaded.hints,
         contents=loaded.contents,

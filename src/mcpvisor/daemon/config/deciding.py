@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.config.absences import ABSENCE
+from mcpvisor.daemon.config.companions import Spec, problem_of, unread
 from mcpvisor.daemon.config.good_files import GoodFile, GoodHandlers
 from mcpvisor.daemon.config.load import FileLoad, Loaded
 from mcpvisor.daemon.config.problems import Problem
@@ -46,12 +47,33 @@ class Deciding:
         kept = {name: old[name] for name in load.rejected if name in old}
         known = before.written if before is not None else {}
         return GoodFile(
-            {**kept, **load.specs},
+            {**kept, **self._as_they_were(old, load.specs)},
             load.file.is_named,
-            handlers=_good_handlers(load, before),
+            handlers=self._handlers_of(load, before),
             written={**{name: known[name] for name in kept if name in known}, **load.written},
             sections=load.sections or (before.sections if before is not None else None),
             ways=load.ways or (before.ways if before is not None else None),
+        )
+
+    def _as_they_were(self, old: Mapping[str, Spec], new: Mapping[str, Spec]) -> dict[str, Spec]:
+        """What is written, but as it was for what names a file that cannot be read now."""
+        found = dict(new)
+        for name, spec in new.items():
+            missed = unread(old[name], spec, dict(self.loaded.contents.secrets)) if name in old else None
+            if missed is not None:
+                found[name] = old[name]
+                self.extra.append(problem_of(spec, missed))
+        return found
+
+    def _handlers_of(self, load: FileLoad, before: GoodFile | None) -> GoodHandlers:
+        """What a file that can be read says of handlers, with what was good before in the place of what is not."""
+        found, old = load.handlers, before.handlers if before is not None else GoodHandlers()
+        kept = {name: old.handlers[name] for name in found.rejected if name in old.handlers}
+        keeps_routes = found.faults_of_routes and before is not None
+        return GoodHandlers(
+            handlers={**kept, **self._as_they_were(old.handlers, found.handlers)},
+            routes=old.routes if keeps_routes else tuple(found.routes),
+            options=old.options if keeps_routes else found.options,
         )
 
     def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
@@ -138,6 +160,9 @@ class Deciding:
             elif problem in of_routes:
                 keeps = problem.file in self.last
                 words = meanwhile.of_routes(keeps)
+            elif not problem.key_path and problem.file is not None:
+                keeps = any(problem.file in (path, *path.parents) for path in self.last)
+                words = meanwhile.of_the_rest(problem, keeps)
             else:
                 keeps = written is not None
                 words = meanwhile.of_the_rest(problem, keeps)
@@ -158,15 +183,3 @@ def _counts(known: Sequence[GoodFile]) -> dict[str, int] | None:
         "handler": sum(len(good.handlers.handlers) for good in known),
         "route": sum(len(good.handlers.routes) for good in known),
     }
-
-
-def _good_handlers(load: FileLoad, before: GoodFile | None) -> GoodHandlers:
-    """What a file that can be read says of handlers, with what was good before in the place of what is not."""
-    found, old = load.handlers, before.handlers if before is not None else GoodHandlers()
-    kept = {name: old.handlers[name] for name in found.rejected if name in old.handlers}
-    keeps_routes = found.faults_of_routes and before is not None
-    return GoodHandlers(
-        handlers={**kept, **found.handlers},
-        routes=old.routes if keeps_routes else tuple(found.routes),
-        options=old.options if keeps_routes else found.options,
-    )

@@ -128,6 +128,8 @@ def _rejected(evidence: Evidence) -> str:
         return ""
     first, *more = evidence.rejections
     subject = "its entry was edited and rejected" if first["server"] else "the file of its entry was edited and rejected"
+    if first.get("needs"):
+        subject = f"what its entry names cannot be used as it is now ({first['needs']})"
     rest = f" (and {counted(len(more), 'further error')})" if more else ""
     return f"; {subject}: {not_in_force.rejected(first)}{rest}"
 

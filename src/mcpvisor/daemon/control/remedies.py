@@ -100,7 +100,7 @@ def remedy_for(evidence: Evidence, signs: Signs) -> str:
         return f"put {evidence.removal['file']} back, if it is not to go"
     wrong = _place_to_correct(evidence)
     if wrong:
-        edit = f"correct {wrong}, then `mcpvisor reload`"
+        edit = f"correct {wrong}, which is seen by itself" if _needed(evidence) else f"correct {wrong}, then `mcpvisor reload`"
         is_all = evidence.spec is None or advice == _BY_STATE[State.READY]
         return edit if is_all else f"{edit}; {advice}"
     return advice
@@ -109,8 +109,13 @@ def remedy_for(evidence: Evidence, signs: Signs) -> str:
 def _place_to_correct(evidence: Evidence) -> str:
     """Where something is wrong for which an edit of this server is not in force, while it runs or has to wait."""
     if evidence.spec is not None and evidence.rejections:
-        return evidence.rejections[0]["where"]
+        return _needed(evidence) or evidence.rejections[0]["where"]
     return evidence.waiting["waits_for"] if evidence.waiting is not None else ""
+
+
+def _needed(evidence: Evidence) -> str:
+    """The file that has to be mended in place of the entry that names it."""
+    return evidence.rejections[0].get("needs", "") if evidence.spec is not None and evidence.rejections else ""
 
 
 def _advice(evidence: Evidence, signs: Signs) -> str:
