@@ -52,6 +52,7 @@ def state_of(applied: Applied, removals: Iterable[Removal] = ()) -> ConfigState:
         rejected=[one.rejection() for one in applied.rejected],
         waiting=[one.as_json() for one in applied.waiting],
         removals=[_removal(one, time.time() - anyio.current_time()) for one in removals],
+        needs_restart=list(applied.needs_restart),
     )
 
 

@@ -36,7 +36,7 @@ from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.host_events import VersionRolledBack
 from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.known_secrets import KnownSecrets
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, resolved_in
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, resolved_in
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -215,7 +215,8 @@ class DaemonReloading:
             plan = self._plan(applied, state, applied.needs_restart)
             held = self._reloader.applied.held
             gone = gone_files(self._reloader.applied, applied)
-            return replace(plan, under_way=[self._told_of(name, held) for name in self._under_way()], gone_files=gone)
+            touched = {one.server for one in plan.servers if one.change is not Change.KEEP}
+            return replace(plan, under_way=[self._told_of(name, held) for name in self._under_way(touched)], gone_files=gone)
         read = partial(load, [Path(path) for path in paths], dict(os.environ))
         loaded = await anyio.to_thread.run_sync(read)
         found = decide(None, loaded, anyio.current_time())

@@ -102,7 +102,7 @@ def test_it_outlives_the_daemon(start):
 
     assert "0/3 ready" in away
     assert LEAVE not in away + back
-    assert "1/3 ready\n" == first[0]
+    assert "1/3 ready, 1 disabled\n" == first[0]
     assert change.endswith(" good degraded\n")
     assert "the daemon is not running" in gone
     assert "mcpvisor: the daemon answers again\n" == told

@@ -156,6 +156,9 @@ def _not_in_force(config: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield "right, and not applied before that is corrected:"
         yield from (f"  {clean_line(not_in_force.waiting_briefly(one, clock_time))}" for one in waiting)
+    if settings := config.get("needs_restart"):
+        yield ""
+        yield clean_line(f"edited, and read when the daemon starts: {', '.join(settings)}")
     if removals := config.get("removals"):
         yield ""
         yield from (clean_line(f"{one['server']}: {not_in_force.removal(one, clock_time)}") for one in removals)

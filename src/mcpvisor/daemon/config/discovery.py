@@ -122,11 +122,11 @@ def _loose(folder: Path, found: Discovery, *, is_all: bool) -> None:
     loose = [name for name in names if Path(name).suffix in _READ and name != MAIN and not _PASSED_OVER.fullmatch(name)]
     drop_ins = folder / DROP_INS
     if is_all and loose:
-        shown = ", ".join(loose[:_LOOSE_SHOWN]) + (
-            f" and {len(loose) - _LOOSE_SHOWN} more" if len(loose) > _LOOSE_SHOWN else ""
-        )
-        message = f"nothing of this folder is read: it holds neither {MAIN} nor {DROP_INS}, and {shown} lies beside these"
-        expected = f"files of servers in {drop_ins}, or each of them named by itself"
+        more = len(loose) - _LOOSE_SHOWN
+        shown = ", ".join(loose[:_LOOSE_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        lie = "lie" if len(loose) > 1 else "lies"
+        message = f"nothing of this folder is read: it holds neither {MAIN} nor {DROP_INS}, and {shown} {lie} beside"
+        expected = f"files of servers in {drop_ins}, or each of them named by itself (--config FILE)"
         found.problems.append(Problem(file=folder, message=message, expected=expected))
         found.loose.append((folder, tuple(loose)))
     elif is_all:

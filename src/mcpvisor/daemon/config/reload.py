@@ -117,6 +117,7 @@ class Reloader:
         self._told: frozenset[Problem] = frozenset()
         """What the last report had to say: the log has it already, and a reload of something else is no news of it."""
         self._told_waiting: tuple[str, ...] = ()
+        self._told_needing: tuple[str, ...] = ()
         self._read_within = read_within
         self._lock = anyio.Lock()
         # Own workers: a read that hangs must not use up those of everybody else, and the next read is to find one free.
@@ -271,6 +272,9 @@ class Reloader:
         if self._told_waiting and self._told_waiting != waiting:
             edits = ", ".join(self._told_waiting)
             _log.error("configuration: edits of %s wait until %s is corrected", edits, report.waiting[0].fault.where)
+        needing, self._told_needing = self._told_needing, report.needs_restart
+        if self._told_needing and self._told_needing != needing:
+            _log.warning("configuration: read when the daemon starts, and another by now: %s", ", ".join(self._told_needing))
         for hint in report.hints:
             if hint not in told:
                 _log.info("configuration: %s", hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mcpvisor.daemon.config.problems import Rejection
 from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.evidence import Evidence, Signs, read_signs
@@ -127,11 +128,20 @@ def _rejected(evidence: Evidence) -> str:
     if evidence.spec is None or not evidence.rejections:
         return ""
     first, *more = evidence.rejections
-    subject = "its entry was edited and rejected" if first["server"] else "the file of its entry was edited and rejected"
-    if first.get("needs"):
-        subject = f"what its entry names cannot be used as it is now ({first['needs']})"
     rest = f" (and {counted(len(more), 'further error')})" if more else ""
-    return f"; {subject}: {not_in_force.rejected(first)}{rest}"
+    return f"; {_subject(first)}: {not_in_force.rejected(first)}{rest}"
+
+
+def _subject(one: Rejection) -> str:
+    """What was rejected of a server that runs."""
+    if one.get("needs"):
+        return f"what its entry names cannot be used as it is now ({one['needs']})"
+    if one["server"]:
+        return (
+            "its entry was edited and rejected" if one.get("keeps_running", True) else "another entry of its name is not used"
+        )
+    is_line = one["where"].rpartition(":")[2].isdecimal()
+    return "the file of its entry was edited and rejected" if is_line else "the file of its entry cannot be used as it is now"
 
 
 def _not_yet(evidence: Evidence) -> str:

@@ -26,13 +26,15 @@ class ExpectedRemoval(TypedDict):
 class ConfigState(TypedDict):
     """The verdict on the configuration that was last read.
 
-    `waiting` are edits that are right and wait for what was rejected, `removals` what goes by itself.
+    `waiting` are edits that are right and wait for what was rejected, `removals` what goes by itself, `needs_restart` settings
+    that are written otherwise than the daemon was started with.
     """
 
     ok: bool
     rejected: list[Rejection]
     waiting: NotRequired[list[WaitingEdit]]
     removals: NotRequired[list[ExpectedRemoval]]
+    needs_restart: NotRequired[list[str]]
 
 
 class LastChange(TypedDict):
