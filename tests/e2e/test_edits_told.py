@@ -140,7 +140,7 @@ def test_a_file_that_is_gone(daemon: Start, servers: Path) -> None:
     seen = running.until(lambda: running.status()["config"]["removals"], "the second one")
     running.until(lambda: {one["name"] for one in running.status()["servers"]} == {"stays"}, "its removal by itself")
     ended = time.time()
-    nothing = verb(running, "reload")[1]
+    nothing, asked = verb(running, "reload")[1], verb(running, "explain", "second")
 
     assert (Exit.NO, True) == (
         planned[0],
@@ -155,6 +155,7 @@ def test_a_file_that_is_gone(daemon: Start, servers: Path) -> None:
     assert {"stays", "second"} == left
     assert ended >= seen[0]["at"] - 0.5
     assert "when an edit was seen and applied by itself (second)" in nothing
+    assert (Exit.NO, True) == (asked[0], "no server is named 'second' any more: it was removed at " in asked[1])
     assert f"{running.drop_ins}/second.toml is gone, and with it second" in running.log_text().replace(
         "back.toml", "second.toml"
     )
@@ -166,7 +167,8 @@ def test_a_reload_after_an_edit_that_was_seen_already(daemon: Start, servers: Pa
     running.until_ready()
     running.write("servers.toml", lite(servers, "x", "--hang-init", start_timeout="5s") + lite(servers, "y"))
     running.until(lambda: running.server("x")["state"] in ("starting", "negotiating"), "the trial")
-    told, plan, waited = verb(running, "reload"), verb(running, "plan"), verb(running, "reload", "--wait", "--timeout", "30s")
+    told, plan, shown = verb(running, "reload"), verb(running, "plan"), verb(running, "status")[1]
+    waited = verb(running, "reload", "--wait", "--timeout", "30s")
 
     assert Exit.DONE == told[0]
     assert "when an edit was seen and applied by itself (x)\n" in told[1]
@@ -174,6 +176,7 @@ def test_a_reload_after_an_edit_that_was_seen_already(daemon: Start, servers: Pa
         assert "trial    x: now " in text
         assert "; unless it is ready, it will be rolled back at 20" in text
     assert " y: " not in told[1]
+    assert "x: its edit is on trial; unless it is ready, it will be rolled back at " in shown
     assert Exit.CONFIG == waited[0]
     assert "settled  x: rolled back, now ready\n" in waited[1]
 

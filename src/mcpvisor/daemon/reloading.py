@@ -200,7 +200,9 @@ class DaemonReloading:
     def show_invalid(self) -> None:
         """Let entries that cannot be used, or have to wait, and have no last good version, be seen as failed servers."""
         applied = self._reloader.applied
-        waiting = {one.server: InvalidEntry(name=one.server, reason=one.told, origin=one.where) for one in applied.waiting}
+        waiting = {
+            one.server: InvalidEntry(name=one.server, reason=one.told, origin=one.where, waits=True) for one in applied.waiting
+        }
         wrong = {
             one.server: InvalidEntry(name=one.server, reason=one.fault, origin=one.where) for one in reversed(applied.rejected)
         }
@@ -247,7 +249,8 @@ class DaemonReloading:
 
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
-        return state_of(self._reloader.applied, self._reloader.removals())
+        state = state_of(self._reloader.applied, self._reloader.removals())
+        return {**state, "trials": self._trials.under_way()}
 
     async def _all_ready(self, timeout: float) -> bool:
         with anyio.move_on_after(timeout):

@@ -161,6 +161,7 @@ def test_what_is_not_in_force_is_below_the_servers():
             {**edit, "server": "new", "change": "start"},
             {**edit, "server": "", "what": "settings", "where": "", "change": "update", "fields": ["log.level"]},
         ],
+        "trials": [{"server": "x", "within": 60.0, "until": 150.0}, {"server": "y", "within": 60.0, "until": None}],
         "needs_restart": ["gateway.auth"],
         "removals": [{"server": "old", "file": "/c", "since": 99.0, "at": 104.0}],
     }
@@ -175,6 +176,9 @@ def test_what_is_not_in_force_is_below_the_servers():
         "right, and not applied before that is corrected:",
         f"  new: new at /b:1, and waits for /a:1 since {at(50.0)} (daemon.strict)",
         f"  settings: edited (log.level), and waits for /a:1 since {at(50.0)} (daemon.strict)",
+        "",
+        f"x: its edit is on trial; unless it is ready, it will be rolled back at {at(150.0)}",
+        "y: its edit is on trial; unless it is ready, it will be rolled back 60 s after its start",
         "",
         "edited, and read when the daemon starts: gateway.auth",
         "",

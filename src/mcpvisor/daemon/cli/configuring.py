@@ -16,7 +16,6 @@ from mcpvisor.daemon.config.places import config_paths
 from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import clock_time
-from mcpvisor.daemon.local_time import iso_time
 
 RELOAD_SECONDS: Final = 60.0
 _KEPT: Final = "keep"
@@ -206,10 +205,7 @@ def _then(change: Mapping[str, Any]) -> str:
 
 def _on_trial(trial: Mapping[str, Any] | None) -> str:
     """When a version would be taken back; nothing where none is on trial."""
-    if trial is None:
-        return ""
-    when = f"at {iso_time(trial['until'])}" if trial["until"] is not None else f"{trial['within']:g} s after its start"
-    return f"; unless it is ready, it will be rolled back {when}"
+    return f"; {not_in_force.trial(trial)}" if trial is not None else ""
 
 
 def _tell_rejected(config: Mapping[str, Any]) -> bool:

@@ -156,6 +156,9 @@ def _not_in_force(config: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield "right, and not applied before that is corrected:"
         yield from (f"  {clean_line(not_in_force.waiting_briefly(one, clock_time))}" for one in waiting)
+    if trials := config.get("trials"):
+        yield ""
+        yield from (f"{one['server']}: its edit is on trial; {not_in_force.trial(one, clock_time)}" for one in trials)
     if settings := config.get("needs_restart"):
         yield ""
         yield clean_line(f"edited, and read when the daemon starts: {', '.join(settings)}")

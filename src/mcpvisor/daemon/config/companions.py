@@ -36,7 +36,7 @@ def unread(old: Spec, new: Spec, seen: Seen) -> Unread | None:
     """The file that cannot be read, where `new` differs from `old` in nothing else; None where it is an edit, or the same."""
     if isinstance(old, ServerSpec) and isinstance(new, ServerSpec):
         before, after = old.target, new.target
-        if not isinstance(before, HttpTarget) or not isinstance(after, HttpTarget):
+        if not isinstance(before, HttpTarget) or not isinstance(after, HttpTarget) or before.tls == after.tls:
             return None
         is_same = old == replace(new, target=replace(after, tls=before.tls))
         return _of_tls(before.tls, after.tls, seen) if is_same else None

@@ -57,9 +57,9 @@ class Deciding:
 
     def _as_they_were(self, old: Mapping[str, Spec], new: Mapping[str, Spec]) -> dict[str, Spec]:
         """What is written, but as it was for what names a file that cannot be read now."""
-        found = dict(new)
+        found, seen = dict(new), dict(self.loaded.contents.secrets)
         for name, spec in new.items():
-            missed = unread(old[name], spec, dict(self.loaded.contents.secrets)) if name in old else None
+            missed = unread(old[name], spec, seen) if name in old else None
             if missed is not None:
                 found[name] = old[name]
                 self.extra.append(problem_of(spec, missed))

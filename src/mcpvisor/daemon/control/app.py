@@ -34,8 +34,11 @@ from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
 from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr
 from mcpvisor.daemon.control.subjects import subject_asked, ways_view
-from mcpvisor.daemon.control.views import change_view, facts_view, line_view, server_view, status_view
+from mcpvisor.daemon.control.views import change_view, facts_view, kind_of, line_view, server_view, status_view
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
+from mcpvisor.supervisor.events import ServerRemoved
+from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 
 _log = logging.getLogger(__name__)
@@ -43,6 +46,8 @@ _log = logging.getLogger(__name__)
 _STDERR_LINES: Final = 50
 _MOST_LINES: Final = 10_000
 _RELOAD_SECONDS: Final = 60.0
+
+_REMOVED: Final = kind_of(ServerRemoved)
 
 _UNTIL_STOPPED: Final = frozenset({Order.STOP, Order.DISABLE})
 """Orders that can still be followed while the daemon stops."""
@@ -92,7 +97,7 @@ class Operations:
     async def explain(self, request: Request) -> Response:
         """GET /v1/servers/{id}: why it is as it is, and what happens next."""
         name, supervisor = request.path_params["server"], self._supervisor
-        status, spec = supervisor.status(name), supervisor.spec(name)
+        status, spec = self._known(name), supervisor.spec(name)
         subscriptions = supervisor.subscriptions(name) if spec is not None else None
         config = self._reloading.last_config()
         evidence = Evidence(
@@ -141,7 +146,8 @@ class Operations:
     async def events(self, request: Request) -> Response:
         """GET /v1/events?server=S&kind=K&backlog=N: as they happen; with follow=false only what is known."""
         query = request.query_params
-        if (server := query.get("server")) is not None:
+        server = query.get("server")
+        if server is not None and not self._keeping.past(server):
             self._supervisor.status(server)
         kind = query.get("kind")
         if "follow" in query and not flag_asked(query, "follow"):
@@ -182,6 +188,17 @@ class Operations:
                 **ways,
             }
         )
+
+    def _known(self, name: str) -> ServerStatus:
+        """The status of a server. Raises UnknownServer, which says of one that has left when that was."""
+        try:
+            return self._supervisor.status(name)
+        except UnknownServer:
+            left = [one["at"] for one in self._keeping.past(name) if one["kind"] == _REMOVED and not one.get("earlier")]
+            if not left:
+                raise
+            when = f"it was removed at {iso_time(left[-1])}"
+            raise UnknownServer(f"no server is named {name!r} any more: {when}; the log says by which edit") from None
 
     def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change, and what its server does now; one that was removed does nothing any more."""

@@ -37,3 +37,9 @@ def removal(one: Mapping[str, Any], clock: Clock = iso_time) -> str:
     """A server that goes in one line: why, since when and until when it may come back."""
     gone = f"its file {one['file']} is gone since {clock(one['since'])}"
     return f"{gone}, and it is removed at {clock(one['at'])} unless that comes back"
+
+
+def trial(one: Mapping[str, Any], clock: Clock = iso_time) -> str:
+    """Until when a version that is tried has to be ready."""
+    when = f"at {clock(one['until'])}" if one["until"] is not None else f"{one['within']:g} s after its start"
+    return f"unless it is ready, it will be rolled back {when}"

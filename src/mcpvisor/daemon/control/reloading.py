@@ -27,7 +27,8 @@ class ConfigState(TypedDict):
     """The verdict on the configuration that was last read.
 
     `waiting` are edits that are right and wait for what was rejected, `removals` what goes by itself, `needs_restart` settings
-    that are written otherwise than the daemon was started with.
+    that are written otherwise than the daemon was started with, and `trials` the versions that are tried (`server`, `within`,
+    `until`).
     """
 
     ok: bool
@@ -35,6 +36,7 @@ class ConfigState(TypedDict):
     waiting: NotRequired[list[WaitingEdit]]
     removals: NotRequired[list[ExpectedRemoval]]
     needs_restart: NotRequired[list[str]]
+    trials: NotRequired[list[dict[str, Any]]]
 
 
 class LastChange(TypedDict):

@@ -128,6 +128,11 @@ class Trials:
         until = None if trial.until is None else time.time() + trial.until - anyio.current_time()
         return {"within": trial.candidate.start_timeout, "until": until}
 
+    def under_way(self) -> list[dict[str, Any]]:
+        """Every trial, with its server."""
+        views = ((name, self.view(name)) for name in list(self._trials))
+        return [{"server": name, **view} for name, view in views if view is not None]
+
     # What is seen
 
     def _told(self, event: Event) -> None:
