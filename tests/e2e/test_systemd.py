@@ -89,7 +89,7 @@ def test_a_start_waits_for_no_server(service: Callable[..., Service]) -> None:
     unit.control.post("/v1/servers/good:stop")
     unit.until(lambda: "good" not in unit.server_pids(), "the stop")
     began = time.monotonic()
-    unit.until(lambda: unit.show("StatusText") == "0/1 servers ready", "the new count")
+    unit.until(lambda: unit.show("StatusText") == "0/2 servers ready, 1 stopped", "the new count")
     changed = time.monotonic() - began
 
     assert (0, "active") == (code, unit.show("ActiveState"))
@@ -114,7 +114,9 @@ def test_a_reload_says_what_came_of_it(service: Callable[..., Service]) -> None:
     assert (daemon, "active") == (unit.pid, unit.show("ActiveState"))
     assert before == {"one": added["one"]}
     assert added == unit.server_pids()
-    assert "2/2 servers ready; 1 configuration error" == unit.show("StatusText")
+    (wrong,) = unit.control.get("/v1/status")["config"]["rejected"]
+    place = wrong["where"].rpartition(":")[0]
+    assert unit.show("StatusText").startswith(f"2/2 servers ready; 1 configuration error at {place} since 20")
 
 
 def test_a_reload_without_a_daemon_to_ask_fails_at_once(service: Callable[..., Service]) -> None:

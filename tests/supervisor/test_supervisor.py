@@ -690,6 +690,10 @@ class TestInvalidEntries:
             status = supervisor.status("broken")
             with pytest.raises(UnknownServer, match="the entry of 'broken' is not valid: comand: unknown key"):
                 supervisor.connection("broken")
+            supervisor.show_invalid([entry, InvalidEntry(name="late", reason="it waits", origin="b.toml:1", waits=True)])
+            with pytest.raises(UnknownServer, match="the entry of 'late' is not in force: it waits"):
+                supervisor.connection("late")
+            supervisor.show_invalid([entry])
             names = [one.name for one in supervisor.statuses()]
             await supervisor.apply([spec(), spec("broken")])
             await reach(supervisor, "broken", State.READY)

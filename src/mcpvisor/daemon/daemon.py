@@ -133,6 +133,7 @@ class Daemon:
             partial(self._parts.reloading.apply, "watch"),
             seen=lambda: self._given.reloader.contents,
             gone=self._given.reloader.note_gone,
+            absent=self._given.reloader.note_gone,
             recheck_at=lambda: self._given.reloader.recheck_at,
         )
         parts: list[Callable[[], Coroutine[Any, Any, object]]] = [

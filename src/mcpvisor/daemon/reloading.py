@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,7 +20,7 @@ from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import Reloader, ReloadReport
 from mcpvisor.daemon.config.settings import changed_settings
 from mcpvisor.daemon.control.drift import OrderedLevel, drift_between
-from mcpvisor.daemon.control.reloading import ConfigState, Plan
+from mcpvisor.daemon.control.reloading import ConfigState, LastChange, Plan
 from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.engine import HandlerEngine
@@ -26,6 +28,7 @@ from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.daemon.handlers.specs import HandlerSpec, resolved_in_handler
 from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.local_time import iso_time
+from mcpvisor.daemon.reload_telling import gone_files, state_of, under_way
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.daemon.versions.shelf import Shelf
 from mcpvisor.daemon.versions.trials import Good, Trials
@@ -33,7 +36,7 @@ from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.host_events import VersionRolledBack
 from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.known_secrets import KnownSecrets
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, resolved_in
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, resolved_in
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -62,18 +65,21 @@ class DaemonReloading:
         self._status_line = status_line
         self._shelf = shelf
         self._trials = Trials(supervisor, roll_back=self._roll_back, let_go=self._let_go, on_good=self._keep_one)
+        self._last_change: LastChange | None = None
         self.is_stopping = False
         """Set by the daemon at its end: nothing is applied any more."""
 
     async def reload(self, trigger: str, wait: bool, timeout: float) -> ReloadAnswer:
         """Read and apply; with `wait`, then wait up to `timeout` seconds until every wanted server is ready, or rolled back."""
+        before, former = self._reloader.applied, self._last_change
         report = await self.apply(trigger)
+        others = self._under_way({change.server for change in report.changes})
         ready = await self._all_ready(timeout) if wait else None
         answer = report.as_json()
         held = {} if self.is_stopping else self._reloader.applied.held
+        gone = gone_files(before, self._reloader.applied)
         changes = [
-            {**one, "trial": self._trials.view(one["server"]), "rolled_back": one["server"] in held}
-            for one in answer["changes"]
+            {**self._told_of(one["server"], held), **one, "gone_file": gone.get(one["server"])} for one in answer["changes"]
         ]
         # All of them: what was edited may have been seen by the watcher before this reload, which then finds nothing new.
         taken_back = [one.problem() for one in held.values()]
@@ -87,7 +93,19 @@ class DaemonReloading:
             ready=ready,
             handlers=answer["handlers"],
             routes_changed=answer["routes_changed"],
+            waiting=[one.as_json() for one in report.waiting],
+            under_way=[self._told_of(name, held) for name in others],
+            last_change=former,
         )
+
+    def _told_of(self, server: str, held: Mapping[str, HeldBack]) -> dict[str, Any]:
+        """How the newest version of a server stands, its state aside."""
+        return {"server": server, "trial": self._trials.view(server), "rolled_back": server in held}
+
+    def _under_way(self, touched: Collection[str] = ()) -> list[str]:
+        """Servers that an earlier edit, or their own end, has on their way."""
+        statuses = [] if self.is_stopping else self._supervisor.statuses()
+        return list(under_way(statuses, {one.name: self._trials.view(one.name) for one in statuses}, touched))
 
     async def apply(self, trigger: str) -> ReloadReport:
         """Read everything again and apply what is good; systemd sees a reload around it, whatever comes of it."""
@@ -99,6 +117,9 @@ class DaemonReloading:
             report = await self._reloader.reload(trigger, self.apply_servers, self._apply_handlers)
             self._keep()
             self.show_invalid()
+            if report.changes or report.handlers or report.routes_changed:
+                servers = [change.server for change in report.changes]
+                self._last_change = LastChange(at=time.time(), trigger=trigger, servers=servers)
         finally:
             self._notifier.ready(self._status_line())
         return report
@@ -177,24 +198,32 @@ class DaemonReloading:
         return changes
 
     def show_invalid(self) -> None:
-        """Let entries that cannot be used, and have no last good version, be seen as failed servers."""
+        """Let entries that cannot be used, or have to wait, and have no last good version, be seen as failed servers."""
         applied = self._reloader.applied
-        invalid = {problem.server: problem for problem in reversed(applied.rejected) if problem.server not in applied.specs}
-        self._supervisor.show_invalid(
-            InvalidEntry(name=name, reason=problem.fault, origin=problem.where) for name, problem in invalid.items() if name
-        )
+        waiting = {
+            one.server: InvalidEntry(name=one.server, reason=one.told, origin=one.where, waits=True) for one in applied.waiting
+        }
+        wrong = {
+            one.server: InvalidEntry(name=one.server, reason=one.fault, origin=one.where) for one in reversed(applied.rejected)
+        }
+        entries = {**waiting, **wrong}
+        self._supervisor.show_invalid(entry for name, entry in entries.items() if name and name not in applied.specs)
 
     async def plan(self, paths: Sequence[str]) -> Plan:
         """What a reload would do, from `paths` or from the daemon's own files. Changes nothing."""
         if not paths:
             applied = await self._reloader.preview()
-            state = _state(applied.ok, applied.rejected)
-            return self._plan(applied, state, applied.needs_restart)
+            state = state_of(applied, self._reloader.removals(applied))
+            plan = self._plan(applied, state, applied.needs_restart)
+            held = self._reloader.applied.held
+            gone = gone_files(self._reloader.applied, applied)
+            touched = {one.server for one in plan.servers if one.change is not Change.KEEP}
+            return replace(plan, under_way=[self._told_of(name, held) for name in self._under_way(touched)], gone_files=gone)
         read = partial(load, [Path(path) for path in paths], dict(os.environ))
         loaded = await anyio.to_thread.run_sync(read)
         found = decide(None, loaded, anyio.current_time())
         settings = changed_settings(self._reloader.applied.running, found.basis.settings) if found is not None else ()
-        state = _state(not loaded.problems, loaded.problems)
+        state = ConfigState(ok=not loaded.problems, rejected=[one.rejection() for one in loaded.problems])
         return self._plan(found, state, settings)
 
     def _plan(self, applied: Applied | None, state: ConfigState, settings: tuple[str, ...]) -> Plan:
@@ -220,8 +249,8 @@ class DaemonReloading:
 
     def last_config(self) -> ConfigState:
         """The verdict on the configuration that was last read."""
-        applied = self._reloader.applied
-        return _state(applied.ok, applied.rejected)
+        state = state_of(self._reloader.applied, self._reloader.removals())
+        return {**state, "trials": self._trials.under_way()}
 
     async def _all_ready(self, timeout: float) -> bool:
         with anyio.move_on_after(timeout):
@@ -246,11 +275,16 @@ def learn_secrets(known: KnownSecrets, applied: Applied) -> None:
 
 
 def faults_in_status(applied: Applied) -> str:
-    """What systemd's one line says of the configuration; empty where nothing is wrong with it."""
-    count = len(applied.rejected)
-    if not count:
+    """What systemd's one line says of the configuration: how much is not in force, the oldest of it and since when."""
+    if not applied.rejected:
         return ""
-    told = f"; {count} configuration error{'s' if count > 1 else ''}"
+    count = len(applied.rejected)
+    oldest = min(applied.rejected, key=lambda one: one.since or 0.0)
+    first = ", the first" if count > 1 else ""
+    since = f" since {iso_time(oldest.since)}" if oldest.since else ""
+    told = f"; {count} configuration error{'s' if count > 1 else ''}{first} at {oldest.line_of_file}{since}"
+    if waiting := len(applied.waiting):
+        told += f", for which {waiting} more edit{'s wait' if waiting > 1 else ' waits'}"
     mains = {None, *applied.basis.mains}
     of_settings = [one for one in applied.rejected if not one.server and not one.handler and one.file in mains]
     return f"{told}, and settings that an earlier run has kept" if any(one.version_of for one in of_settings) else told
@@ -260,8 +294,4 @@ def count_reload(recorder: MetricsRecorder, report: ReloadReport) -> None:
     """Tell the metrics what came of a reload."""
     outcome: ReloadOutcome = "applied" if report.ok else "partial" if report.changes or report.handlers else "rejected"
     recorder.config_reloaded(report.trigger, outcome, time.time())
-    recorder.rejected_entries(len(report.rejected))
-
-
-def _state(ok: bool, rejected: Iterable[Problem]) -> ConfigState:
-    return ConfigState(ok=ok, rejected=[one.rejection() for one in rejected])
+    recorder.rejected_entries(len(report.rejected) + len(report.waiting))

@@ -1,4 +1,4 @@
-"""Owns the one line that systemd shows of the daemon: how many servers are ready, and whether the configuration is."""
+"""Owns the one line that systemd shows of the daemon: how many servers are ready, and which edits are not in force."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 import anyio
 
 from mcpvisor.daemon.config.reload import Reloader
+from mcpvisor.daemon.control.tally import tally
+from mcpvisor.daemon.control.views import ready_and_total
 from mcpvisor.daemon.reloading import faults_in_status
 from mcpvisor.daemon.systemd import Notifier
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -26,9 +28,9 @@ class StatusLine:
 
     def text(self) -> str:
         """The line as it is now."""
-        wanted = [server for server in self._supervisor.outlines() if server.wanted == "running"]
-        ready = sum(server.is_healthy for server in wanted)
-        return f"{ready}/{len(wanted)} servers ready{faults_in_status(self._reloader.applied)}"
+        servers = self._supervisor.outlines()
+        count = tally(*ready_and_total(servers), (server.wanted for server in servers), "servers")
+        return f"{count}{faults_in_status(self._reloader.applied)}"
 
     async def keep(self, is_stopping: Callable[[], bool]) -> None:
         """Keep what systemd shows true until cancelled; the line that is told while the daemon ends is another one."""

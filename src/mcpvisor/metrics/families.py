@@ -240,7 +240,8 @@ class DaemonFamilies:
             "outcome",
         )
         self.rejected_entries = book.gauge(
-            "mcpvisor_config_rejected_entries", "Entries whose last good version, or none, runs because of an error."
+            "mcpvisor_config_rejected_entries",
+            "Entries whose last good version, or none, runs because of an error, be it of another entry with daemon.strict.",
         )
         self.log_dropped = book.counter(
             "mcpvisor_log_dropped_total", "Log records lost because a sink did not keep up.", "sink"

@@ -14,11 +14,15 @@ from mcpvisor.supervisor.status import ServerStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidEntry:
-    """An entry without a usable spec. `reason` names the key and the remedy, `origin` is `file:line`."""
+    """An entry that no server runs by. `reason` names the key and the remedy, `origin` is `file:line`.
+
+    `waits`: nothing is wrong with it itself.
+    """
 
     name: str
     reason: str
     origin: str
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -69,8 +73,9 @@ class InvalidEntries:
             self._bus.emit(event)
 
     def reason(self, name: str) -> str:
-        """Why the entry of that name is not valid. Raises KeyError."""
-        return self._shown[name].entry.reason
+        """Why no server runs by the entry of that name, as a sentence. Raises KeyError."""
+        entry = self._shown[name].entry
+        return f"the entry of {name!r} {'is not in force' if entry.waits else 'is not valid'}: {entry.reason}"
 
     def history(self, name: str) -> list[Event]:
         """What was told of the entry. Raises KeyError."""

@@ -381,5 +381,5 @@ class Supervisor:
             return self._actors[name]
         except KeyError:
             if name in self._invalid:
-                raise UnknownServer(f"the entry of {name!r} is not valid: {self._invalid.reason(name)}") from None
+                raise UnknownServer(self._invalid.reason(name)) from None
             raise UnknownServer(f"no server is named {name!r}; `mcpvisor status` lists them all") from None

@@ -12,6 +12,8 @@ from mcpvisor.daemon.cli.sockets import candidates, is_safe
 from mcpvisor.daemon.cli.status_view import status_lines
 from mcpvisor.daemon.cli.table import columns_of, shortened, table
 from mcpvisor.daemon.cli.verb import duration
+from mcpvisor.daemon.control.explain_text import clock_time
+from mcpvisor.daemon.control.tally import tally
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,50 @@ def test_what_is_wrong_comes_first_with_what_comes_next():
         "  1 starting: e: given up in 60 s",
     ] == lines[:4]
     assert ["NAME", "d", "a", "b", "e", "c"] == [line.split()[0] for line in lines[4:]]
+
+
+def test_what_is_not_in_force_is_below_the_servers():
+    """What is wrong since when, what waits for it, settings that wait for a start, and what goes by itself; each in a line."""
+    status = status_with(name="new", state="failed")
+    edit = {"handler": "", "what": "", "where": "/b:1", "fields": [], "waits_for": "/a:1", "since": 50.0}
+    status["config"] = {
+        "ok": False,
+        "rejected": [{"where": "/a:1", "error": "bad", "since": 50.0}],
+        "waiting": [
+            {**edit, "server": "new", "change": "start"},
+            {**edit, "server": "", "what": "settings", "where": "", "change": "update", "fields": ["log.level"]},
+        ],
+        "trials": [{"server": "x", "within": 60.0, "until": 150.0}, {"server": "y", "within": 60.0, "until": None}],
+        "needs_restart": ["gateway.auth"],
+        "removals": [{"server": "old", "file": "/c", "since": 99.0, "at": 104.0}],
+    }
+    lines, at = status_lines(status), clock_time
+
+    assert "  1 failed: new: once what their edits wait for is corrected" == lines[1]
+    assert [
+        "",
+        "rejected from the configuration (what was accepted before keeps running):",
+        f"  /a:1: bad (since {at(50.0)})",
+        "",
+        "right, and not applied before that is corrected:",
+        f"  new: new at /b:1, and waits for /a:1 since {at(50.0)} (daemon.strict)",
+        f"  settings: edited (log.level), and waits for /a:1 since {at(50.0)} (daemon.strict)",
+        "",
+        f"x: its edit is on trial; unless it is ready, it will be rolled back at {at(150.0)}",
+        "y: its edit is on trial; unless it is ready, it will be rolled back 60 s after its start",
+        "",
+        "edited, and read when the daemon starts: gateway.auth",
+        "",
+        f"old: its file /c is gone since {at(99.0)}, and it is removed at {at(104.0)} unless that comes back",
+    ] == lines[4:]
+
+
+def test_servers_at_rest_are_counted_by_their_order():
+    """They count among all servers, and are named, so that nobody looks for what is wrong with them."""
+    wanted = ["running", "stopped", "disabled", "disabled", "running"]
+
+    assert "2/5 ready, 1 stopped, 2 disabled" == tally(2, 5, wanted)
+    assert "2/2 servers ready" == tally(2, 2, ["running", "running"], "servers")
 
 
 def test_what_is_wrong_is_said_again_below_a_table_that_is_higher_than_the_screen():

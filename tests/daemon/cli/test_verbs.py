@@ -20,7 +20,7 @@ def test_status_sums_up_and_lists(mcpvisor):
     code, out, err = outcome(mcpvisor("status"))
     first, wrong, header, bad, good, off = out.splitlines()
 
-    assert (1, "", "1/3 ready") == (code, err, first)
+    assert (1, "", "1/3 ready, 1 disabled") == (code, err, first)
     assert wrong.startswith("  1 backoff: bad: tried again in ")
     assert ["NAME", "STATE", "SINCE", "NEXT", "TRANSPORT", "ERA", "PID", "RESTARTS", "REASON"] == header.split()
     assert ["bad", "backoff"] == bad.split()[:2]

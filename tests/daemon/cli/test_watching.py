@@ -14,6 +14,7 @@ from tests.daemon.cli.terminal import Terminal
 
 from mcpvisor.daemon.cli.status_view import StatusView
 from mcpvisor.daemon.cli.watching import changes, fitted
+from mcpvisor.daemon.local_time import iso_time
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -102,7 +103,7 @@ def test_it_outlives_the_daemon(start):
 
     assert "0/3 ready" in away
     assert LEAVE not in away + back
-    assert "1/3 ready\n" == first[0]
+    assert "1/3 ready, 1 disabled\n" == first[0]
     assert change.endswith(" good degraded\n")
     assert "the daemon is not running" in gone
     assert "mcpvisor: the daemon answers again\n" == told
@@ -163,6 +164,25 @@ def test_changes_are_of_states_reasons_and_what_is_rejected():
         "c is gone",
         "rejected from the configuration: f:1: n\\new",
     ] == list(changes(before, after))
+
+
+def test_changes_are_of_what_is_not_in_force():
+    """What waits and what is about to go has a line when that begins, and so has the end of all that was wrong."""
+    wrong = {"where": "f:1", "error": "bad", "since": 5.0}
+    edit = {"server": "a", "handler": "", "what": "", "where": "f:9", "change": "update", "fields": ["queue"]}
+    waits = {**edit, "waits_for": "f:1", "since": 5.0}
+    going = {"server": "b", "file": "g", "since": 6.0, "at": 11.0}
+    well = {"servers": [], "config": {"rejected": []}}
+    ill = {"servers": [], "config": {"rejected": [wrong], "waiting": [waits], "removals": [going]}}
+    later = {"servers": [], "config": {**ill["config"], "removals": [{**going, "since": 6.01}]}}
+
+    assert [
+        "rejected from the configuration: f:1: bad",
+        f"waits: a: edited (queue) at f:9, and waits for f:1 since {iso_time(5.0)} (daemon.strict)",
+        f"b: its file g is gone since {iso_time(6.0)}, and it is removed at {iso_time(11.0)} unless that comes back",
+    ] == list(changes(well, ill))
+    assert [] == list(changes(ill, later))
+    assert ["all of the configuration is in force"] == list(changes(ill, well))
 
 
 def test_a_picture_leaves_out_the_last_servers_and_never_what_is_wrong():

@@ -314,3 +314,32 @@ def test_a_path_that_is_not_there(etc: Path, environ: dict[str, str]) -> None:
         str(p) for p in load([etc / "gone"], environ).problems
     ]
     assert [f"{etc}: holds neither mcpvisor.toml nor servers.d: no servers"] == [str(h) for h in load([etc], environ).hints]
+
+
+def test_files_beside_the_places_that_are_read(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """Where nothing else is there they are an error with the remedy; beside it a TOML file is a hint, and JSON is anybody's."""
+    (etc / "servers.d").rmdir()
+    write(etc / "a.toml", ONE.format("x"))
+    write(etc / "b.json", "{}")
+    write(etc / "a.toml.bak", "")
+    write(etc / "notes.txt", "")
+    alone = load([etc], environ)
+    write(etc / "mcpvisor.toml", "# mine\n")
+    beside = load([etc], environ)
+
+    told = f"{etc}: nothing of this folder is read: it holds neither mcpvisor.toml nor servers.d, and a.toml, b.json lie beside"
+    expected = f"files of servers in {etc}/servers.d, or each of them named by itself (--config FILE)"
+    assert [f"{told}; expected {expected}"] == [str(problem) for problem in alone.problems]
+    assert ([], []) == (list(alone.hints), list(beside.problems))
+    assert [f"{etc}/a.toml: not read: files of servers are in {etc}/servers.d"] == [str(hint) for hint in beside.hints]
+
+
+def test_a_file_that_nobody_reads_is_news(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """What is told of a folder of loose files follows what lies there, and ends with it."""
+    (etc / "servers.d").rmdir()
+    empty = load([etc], environ).contents
+    write(etc / "a.toml", ONE.format("x"))
+    loose = load([etc], environ).contents
+    write(etc / "b.toml", ONE.format("y"))
+
+    assert 3 == len({empty, loose, load([etc], environ).contents})

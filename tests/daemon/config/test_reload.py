@@ -165,6 +165,7 @@ async def test_a_read_that_hangs_is_given_up(etc: Path, environ: dict[str, str],
     reloader._load = hang  # type: ignore[assignment]  # stands for a system call that does not return
     with anyio.fail_after(20):
         report = await reloader.reload("watch", goal.apply)
+        preview, shown = await reloader.preview(), reloader.applied.rejected
     reloader._load = held
     reloader._read_within = 5.0
     after = await reloader.reload("watch", goal.apply)
@@ -172,7 +173,9 @@ async def test_a_read_that_hangs_is_given_up(etc: Path, environ: dict[str, str],
     os.close(gate)
 
     assert (report.ok, report.rejected[0].message) == (False, "reading the files took longer than 0.2 s")
-    assert (True, {"x"}) == (after.ok, set(goal.specs))
+    assert shown == preview.rejected == report.rejected, "who asks for the status, or a plan, hears of it"
+    assert shown[0].since is not None
+    assert (True, {"x"}, ()) == (after.ok, set(goal.specs), reloader.applied.rejected)
 
 
 async def test_a_failed_apply_is_tried_again(etc: Path, environ: dict[str, str], write: Write) -> None:
@@ -189,3 +192,34 @@ async def test_a_failed_apply_is_tried_again(etc: Path, environ: dict[str, str],
 
     assert {"x"} == set(reloader.applied.specs)
     assert (PlannedChange("y", Change.START),) == (await reloader.reload("command", goal.apply)).changes
+
+
+@pytest.mark.parametrize(("trigger", "left"), [("command", {"x"}), ("signal", {"x"}), ("watch", {"x", "y"})])
+async def test_an_order_takes_what_is_gone_at_once(
+    etc: Path, environ: dict[str, str], write: Write, caplog: pytest.LogCaptureFixture, trigger: str, left: set[str]
+) -> None:
+    """To whoever orders a reload a drop-in that is gone is a removal, which the log tells; the watch waits for its return."""
+    write(etc / "mcpvisor.toml", ONE)
+    file = write(etc / "servers.d" / "y.toml", '[servers.y]\ncommand = "true"\n')
+    reloader, goal = await _started(etc, environ)
+    file.unlink()
+    preview = await reloader.preview()
+    expected = reloader.removals(preview)
+    await reloader.reload(trigger, goal.apply)
+
+    assert ({"x"}, [("y", file)]) == (set(preview.specs), [(one.server, one.file) for one in expected])
+    assert left == set(goal.specs)
+    assert (left == {"x"}) == (f"configuration: {file} is gone, and with it y" in caplog.text)
+
+
+async def test_settings_that_wait_for_a_start_are_logged_once(
+    etc: Path, environ: dict[str, str], write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever has edited them, and by whatever reload that was read."""
+    write(etc / "mcpvisor.toml", ONE)
+    reloader, goal = await _started(etc, environ)
+    write(etc / "mcpvisor.toml", ONE + '[gateway]\nauth = "open"\n')
+    for _ in range(2):
+        await reloader.reload("watch", goal.apply)
+
+    assert 1 == caplog.text.count("read when the daemon starts, and another by now: gateway.auth")

@@ -8,6 +8,7 @@ from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.control.evidence import Evidence, rejections_of
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.explain_text import as_text
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.supervisor.events import ConnectEnded, ProbeMissed, StdoutNoise
 from mcpvisor.supervisor.spec import HttpTarget, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
@@ -21,10 +22,18 @@ HTTP = ServerSpec(name="s", target=HttpTarget(url="http://127.0.0.1:1/mcp"))
 def lines(puppet):
     """The lines of an explanation of a server in a given state; `other` are fields of its status."""
 
-    def run(state, cause="", *, history=(), spec=STDIO, missed=None, rejections=(), **other):
-        status = puppet.a_status("s", state, **{"since": NOW - 12, "transport": spec.transport, **other})
+    def run(state, cause="", *, history=(), spec=STDIO, missed=None, rejections=(), waiting=None, removal=None, **other):
+        status = puppet.a_status("s", state, **{"since": NOW - 12, "transport": spec.transport if spec else "", **other})
         tried = [ConnectEnded(at=NOW, server="s", generation=1, outcome=cause, seconds=1.0)] if cause else []
-        evidence = Evidence(status=status, spec=spec, history=[*history, *tried], missed=missed, rejections=rejections)
+        evidence = Evidence(
+            status=status,
+            spec=spec,
+            history=[*history, *tried],
+            missed=missed,
+            rejections=rejections,
+            waiting=waiting,
+            removal=removal,
+        )
         return as_text(explain(evidence, NOW), clock=lambda at: f"<{at:g}>").split("\n")
 
     return run
@@ -163,6 +172,70 @@ def test_a_rejected_edit_is_in_the_first_line(lines):
 
     assert "s is ready; its entry was edited and rejected: /etc/m.toml:7:1: unknown key 'comand' {x}." == what
     assert "You: correct /etc/m.toml:7:1, then `mcpvisor reload`" == remedy
+
+
+@pytest.mark.parametrize(
+    ("rejection", "said"),
+    [
+        ({"keeps_running": False, "server": "s"}, "another entry of its name is not used"),
+        ({"needs": "/etc/ca.pem", "server": "s"}, "what its entry names cannot be used as it is now (/etc/ca.pem)"),
+        ({"server": ""}, "the file of its entry was edited and rejected"),
+        ({"server": "", "where": "/etc/m.toml"}, "the file of its entry cannot be used as it is now"),
+    ],
+)
+def test_what_was_rejected_is_called_by_its_name(lines, rejection, said):
+    """An edit of the entry, another entry of its name, its file, or a file that it names: each is said in its own words."""
+    what, _, remedy, *_ = lines(State.READY, rejections=[{"where": "/etc/m.toml:7:1", "error": "bad", **rejection}])
+
+    assert f"s is ready; {said}: " in what
+    assert ("You: correct /etc/ca.pem, which is seen by itself." == remedy) == ("needs" in rejection)
+
+
+def test_since_when_something_is_rejected_is_said_once(lines):
+    """A text that names the time itself is left as it is."""
+    one = {"where": "/etc/m.toml:7:1", "error": "bad", "server": "s", "since": 900.0}
+    plain, *_ = lines(State.READY, rejections=[one])
+    said, *_ = lines(State.READY, rejections=[{**one, "error": f"rolled back at {iso_time(900.0)}"}])
+
+    assert plain.endswith(f": bad (since {iso_time(900.0)}).")
+    assert 1 == said.count(iso_time(900.0))
+
+
+WAITS = {
+    "server": "s",
+    "handler": "",
+    "what": "",
+    "where": "/etc/s.toml:1",
+    "change": "update",
+    "fields": ["queue"],
+    "waits_for": "/etc/b.toml:5:1",
+    "why": "bad",
+    "since": 900.0,
+    "told": "the edit of it (queue) is not applied",
+}
+
+
+def test_an_edit_that_waits_is_in_the_first_lines(lines):
+    """What waits, since when, for what, and what to correct; a server that is new is not said to be wrong."""
+    runs, new = lines(State.READY, waiting=WAITS), lines(State.FAILED, waiting=WAITS, spec=None, reason="it is new")
+
+    waits = f"/etc/s.toml:1: the edit of it (queue) is not applied (since {iso_time(900.0)})."
+    assert f"s is ready; an edit of its entry waits: {waits}" == runs[0]
+    assert runs[1].endswith("; the edit of its entry is applied as soon as /etc/b.toml:5:1 is corrected.")
+    assert f"s does not run yet: {waits}" == new[0]
+    assert "Next: it is started as soon as /etc/b.toml:5:1 is corrected." == new[1]
+    assert {"You: correct /etc/b.toml:5:1, then `mcpvisor reload`"} == {runs[2], new[2]}
+
+
+def test_a_removal_that_is_to_come_is_next(lines):
+    """A server whose file is gone is not said to go on; whoever did not mean it is told what to do."""
+    removal = {"server": "s", "file": "/etc/s.toml", "since": NOW - 1, "at": NOW + 4}
+    what, following, remedy, *_ = lines(State.READY, removal=removal)
+
+    assert f"its file /etc/s.toml is gone since {iso_time(NOW - 1)}, and it is removed at {iso_time(NOW + 4)}" in what
+    assert following.startswith("Next: the daemon removes it, unless the file of its entry comes back before")
+    assert following.endswith(f" - at <{NOW + 4:g}>, in 4 s.")
+    assert "You: put /etc/s.toml back, if it is not to go." == remedy
 
 
 def test_which_rejections_are_a_servers_own(puppet):

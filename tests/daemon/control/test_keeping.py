@@ -7,12 +7,17 @@ import tempfile
 from typing import Any, BinaryIO
 
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from mcpvisor.daemon.control.answers import ApiError
 from mcpvisor.daemon.control.backup import Backup
 from mcpvisor.daemon.control.keeping import NoCopy
-from mcpvisor.supervisor.events import ProbeMissed
+from mcpvisor.daemon.local_time import iso_time
+from mcpvisor.daemon.state.keeper import Keeper
+from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.events import ProbeMissed, ServerRemoved
+from mcpvisor.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +87,32 @@ async def test_events_of_the_past_stand_in_their_order(api):
     assert [("guardian_lost", 3.0)] == newest
     assert ["process_ended", "probe_missed"] == [one["kind"] for one in explained["events"]]
     assert "" == explained["cause"]
+
+
+async def test_a_server_that_has_left_is_told_from_a_name_that_is_unknown(api):
+    """Who looks for it is told when it left, and sees its end among the events; a name of an earlier run alone is unknown."""
+    kept = Kept()
+    removed = {"kind": "server_removed", "at": 900.0, "server": "left"}
+    kept.past = lambda server=None: [one for one in (removed, OF_ANOTHER) if server in (None, one["server"])]
+    async with api.served(keeping=kept), api.client() as client:
+        left, unknown = await client.get("/v1/servers/left"), await client.get("/v1/servers/gone")
+        events = await client.get("/v1/events?follow=false&server=left")
+
+    assert (404, 404) == (left.status_code, unknown.status_code)
+    told = "no server is named 'left' any more: it was removed at "
+    assert left.json()["error"]["message"].startswith(f"{told}{iso_time(900.0)}")
+    assert "any more" not in unknown.json()["error"]["message"]
+    assert [removed] == events.json()["events"]
+
+
+async def test_the_end_of_a_server_is_kept_for_this_run(tmp_path):
+    """Its history goes with it; that it was removed is found by its name and among all events."""
+    keeper = Keeper(tmp_path)
+    async with Supervisor() as supervisor, keeper.kept(supervisor, MetricsRecorder(CollectorRegistry(), version="1")):
+        supervisor.bus.emit(ServerRemoved(at=5.0, server="left"))
+        found = [keeper.past("left"), keeper.past("other"), keeper.past()]
+
+    assert [["server_removed"], [], ["server_removed"]] == [[one["kind"] for one in each] for each in found]
 
 
 async def test_a_copy_comes_whole(api):

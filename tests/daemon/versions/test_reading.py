@@ -12,6 +12,7 @@ from mcpvisor.daemon.config.load import load
 from mcpvisor.daemon.config.past import decide_with_past
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.reload import NoConfiguration, Reloader
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.reloading import faults_in_status
 from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.daemon.versions.reading import read_past
@@ -99,7 +100,9 @@ async def test_a_main_file_that_cannot_be_used(desk: Desk, broken: str | None) -
     assert not after.ok
     assert {True} == {problem.keeps_running for problem in after.rejected}
     assert "which an earlier run has kept" in after.rejected[0].error
-    assert "; 1 configuration error, and settings that an earlier run has kept" == faults_in_status(after)
+    told = faults_in_status(after)
+    assert told.startswith(f"; 1 configuration error at {desk.main}")
+    assert told.endswith(", and settings that an earlier run has kept")
 
 
 async def test_the_state_is_found_by_a_line_of_a_broken_main_file(desk: Desk) -> None:
@@ -136,7 +139,9 @@ async def test_a_bad_entry_runs_as_it_was_with_the_secrets_of_now(desk: Desk) ->
     assert isinstance(target, StdioLaunch)
     assert "renewed" == reveal(target.args[1])
     assert [("x", True), ("worse", False)] == [(one.server, one.keeps_running) for one in after.rejected]
-    assert "; 2 configuration errors" == faults_in_status(after)
+    line = after.rejected[0].line
+    since = iso_time(after.rejected[0].since or 0.0)
+    assert f"; 2 configuration errors, the first at {desk.main}:{line} since {since}" == faults_in_status(after)
 
 
 async def test_the_age_of_what_runs_is_told_until_it_is_mended(desk: Desk) -> None:

@@ -8,6 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from mcpvisor.supervisor.events import ServerStateChanged
 from mcpvisor.supervisor.spec import HttpTarget, RestartPolicy, ServerSpec, TlsTrust
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
+from mcpvisor.supervisor.transports.wire import OpenFailed
 
 pytestmark = pytest.mark.anyio
 
@@ -181,3 +183,22 @@ async def test_a_certificate_that_is_not_trusted_is_not_tried_like_an_outage(tmp
     assert status.next_attempt is not None
     assert 290 < status.next_attempt - status.since < 310
     assert (State.FAILED, 1) == (told[-1].new, server.dials)
+
+
+@pytest.mark.parametrize("left", [None, b"", b"no certificate"])
+async def test_what_was_loaded_of_files_outlives_them(tmp_path: Path, left: bytes | None) -> None:
+    """A session that is opened while a file is being replaced has what was loaded of it last; another content never has."""
+    own = Authority(tmp_path, "own")
+    with tls_server(own.issue()) as server:
+        trust = TlsTrust(ca=own.cert, contents=f"first of {tmp_path}")
+        before = await ask(url_of(server), trust)
+        if left is None:
+            Path(own.cert).unlink()
+        else:
+            Path(own.cert).write_bytes(left)
+        away = await ask(url_of(server), trust)
+        for unloaded in (replace(trust, contents="second"), TlsTrust(ca=own.cert)):
+            with pytest.raises(OpenFailed, match=r"tls\.ca: .*own\.pem cannot be loaded"):
+                await ask(url_of(server), unloaded)
+
+    assert ({}, {}) == (before, away)

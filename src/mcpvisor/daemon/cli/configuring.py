@@ -13,12 +13,14 @@ from mcpvisor.daemon.cli.exits import CliError, Exit
 from mcpvisor.daemon.cli.output import clean_line, say, say_json, tell
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
 from mcpvisor.daemon.config.places import config_paths
+from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import clock_time
-from mcpvisor.daemon.local_time import iso_time
 
 RELOAD_SECONDS: Final = 60.0
 _KEPT: Final = "keep"
+_COMING: Final = frozenset({"starting", "negotiating", "restoring", "draining"})
+"""States that lead on by themselves."""
 _PLANS: Final = ("mcpvisor plan", "mcpvisor plan --exit-code /etc/mcpvisor.next")
 _RELOADS: Final = ("mcpvisor reload --wait --timeout 30s",)
 
@@ -54,10 +56,10 @@ def show_plan(arguments: argparse.Namespace) -> int:
         say_json(plan)
     else:
         for change in changing:
-            say(f"{change['change']:<8} {change['server']}{_why(change)}")
+            say(clean_line(f"{change['change']:<8} {change['server']}{_why(change)}{_unless_back(change, plan['config'])}"))
         for line in of_handlers:
             say(line)
-        for line in drift:
+        for line in (*drift, *_under_way_lines(plan), *_waiting_lines(plan["config"])):
             say(line)
         if not changing and not of_handlers:
             kept = len(plan["changes"])
@@ -81,11 +83,13 @@ def reload_config(arguments: argparse.Namespace) -> int:
         say_json(report)
     else:
         for change in report["changes"]:
-            say(f"{change['change']:<8} {change['server']}{_why(change)}: {_then(change)}")
+            say(clean_line(f"{change['change']:<8} {change['server']}{_why(change)}: {_then(change)}"))
         for line in (of_handlers := _handler_lines(report)):
             say(line)
         if not report["changes"] and not of_handlers:
-            say("nothing has changed")
+            say(clean_line(_nothing(report)))
+        for line in (*_under_way_lines(report), *_waiting_lines(report)):
+            say(line)
     for hint in report["hints"]:
         tell(f"{hint['where']}: hint: {hint['hint']}")
     for setting in report["needs_restart"]:
@@ -149,7 +153,43 @@ def _way_lines(plan: Mapping[str, Any], arguments: argparse.Namespace) -> list[s
     return [clean_line(line) for line in lines]
 
 
+def _under_way_lines(report: Mapping[str, Any]) -> list[str]:
+    """What an earlier edit, or the end of a server, has brought on its way, one line for each server."""
+    return [clean_line(f"{_way_of(one):<8} {one['server']}: {_then(one)}") for one in report.get("under_way", ())]
+
+
+def _way_of(one: Mapping[str, Any]) -> str:
+    """How far that is: on trial, on its way, or at its end since somebody has waited for it."""
+    return "trial" if one["trial"] else "coming" if one["state"] in _COMING else "settled"
+
+
+def _waiting_lines(config: Mapping[str, Any]) -> list[str]:
+    """What is right and waits for what is wrong elsewhere, one line each."""
+    waiting = config.get("waiting", ())
+    return [clean_line(f"{'waits':<8} {not_in_force.waiting_briefly(one, clock_time)}") for one in waiting]
+
+
+def _nothing(report: Mapping[str, Any]) -> str:
+    """That nothing has changed, since when, and by whose reload: whoever has just edited a file looks for that edit."""
+    if report.get("waiting"):
+        return "nothing is applied"
+    last = report.get("last_change")
+    if last is None:
+        return "nothing has changed"
+    whose = {"watch": "an edit was seen and applied by itself"}.get(last["trigger"], "another reload was ordered")
+    names = f" ({', '.join(last['servers'])})" if last["servers"] else ""
+    return f"nothing has changed since {clock_time(last['at'])}, when {whose}{names}"
+
+
+def _unless_back(change: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """When a server goes without any reload, where its file is away."""
+    due = [one["at"] for one in config.get("removals", ()) if one["server"] == change["server"]]
+    return f"; without a reload at {clock_time(due[0])}, unless that comes back" if due else ""
+
+
 def _why(change: Mapping[str, Any]) -> str:
+    if gone := change.get("gone_file"):
+        return f" (its file {gone} is gone)"
     return f" ({', '.join(change['fields'])})" if change["fields"] else ""
 
 
@@ -165,14 +205,11 @@ def _then(change: Mapping[str, Any]) -> str:
 
 def _on_trial(trial: Mapping[str, Any] | None) -> str:
     """When a version would be taken back; nothing where none is on trial."""
-    if trial is None:
-        return ""
-    when = f"at {iso_time(trial['until'])}" if trial["until"] is not None else f"{trial['within']:g} s after its start"
-    return f"; unless it is ready, it will be rolled back {when}"
+    return f"; {not_in_force.trial(trial)}" if trial is not None else ""
 
 
 def _tell_rejected(config: Mapping[str, Any]) -> bool:
     """Say what was not accepted; True when anything was not."""
     for one in config["rejected"]:
-        tell(f"{one['where']}: {one['error']}")
+        tell(not_in_force.rejected(one, clock_time))
     return not config["ok"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mcpvisor.daemon.cli.output import clean_line
 from mcpvisor.daemon.cli.screen import Screen
 from mcpvisor.daemon.cli.table import table
+from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
+from mcpvisor.daemon.control.explain_text import clock_time
 from mcpvisor.daemon.control.spans import seconds
+from mcpvisor.daemon.control.tally import tally
 
 _HEADER: Final = ("NAME", "STATE", "SINCE", "NEXT", "TRANSPORT", "ERA", "PID", "RESTARTS", "REASON")
 _STATE_COLUMN: Final = 1
@@ -32,6 +35,8 @@ _NEXT: Final = {
     "starting": ("given up", "waits for its turn to start"),
 }
 """What the daemon does next in a state, the worst first: where it is bound to a time, and where it is not."""
+
+_WAITS: Final = "once what their edits wait for is corrected"
 
 _ENDS_BY_DEADLINE: Final = frozenset({"draining", "restoring", "negotiating", "starting"})
 
@@ -57,7 +62,8 @@ def status_view(status: Mapping[str, Any], screen: Screen) -> StatusView:
     """The parts of the status; no cell is cut but the reason, and that only where the screen has a width."""
     now = status["now"]
     servers = sorted(status["servers"], key=_urgency)
-    head = [screen.bold(f"{status['ready']}/{status['total']} ready"), *_wrong(servers, now, screen)]
+    count = tally(status["ready"], status["total"], (one.get("wanted", "") for one in servers))
+    head = [screen.bold(count), *_wrong(servers, _waiting(status), now, screen)]
     if stopping := status.get("stopping"):
         head.insert(0, screen.bold(f"stopping: {clean_line(stopping)}"))
     rows = table(
@@ -78,16 +84,21 @@ def _urgency(server: Mapping[str, Any]) -> int:
     return order.index(server["state"]) if server["state"] in _NEXT else len(order)
 
 
-def _wrong(servers: Sequence[Mapping[str, Any]], now: float, screen: Screen) -> Iterator[str]:
-    """For each state that is not wanted who is in it, and what comes next."""
-    by_state: dict[str, list[Mapping[str, Any]]] = {}
+def _waiting(status: Mapping[str, Any]) -> frozenset[str]:
+    """The servers of which an edit waits for what is wrong elsewhere."""
+    return frozenset(one["server"] for one in status["config"].get("waiting", ()))
+
+
+def _wrong(servers: Sequence[Mapping[str, Any]], waiting: Collection[str], now: float, screen: Screen) -> Iterator[str]:
+    """For each state that is not wanted who is in it, and what comes next; those that wait for faults of others apart."""
+    by_state: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
     for server in servers:
         if not server["healthy"]:
-            by_state.setdefault(server["state"], []).append(server)
-    for state, those in by_state.items():
+            by_state.setdefault((server["state"], server["name"] in waiting), []).append(server)
+    for (state, waits), those in by_state.items():
         names = ", ".join(one["name"] for one in those[:_NAMES_SHOWN])
         more = f" and {len(those) - _NAMES_SHOWN} more" if len(those) > _NAMES_SHOWN else ""
-        following = _following(state, those, now)
+        following = _WAITS if waits and state == "failed" else _following(state, those, now)
         yield f"  {len(those)} {screen.painted(state, state)}: {names}{more}{following and ': ' + following}"
 
 
@@ -132,10 +143,28 @@ def _tail(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{counted(waiting, 'question')} waiting for an operator: `mcpvisor elicitations` shows and answers them"
     if troubles := _handler_troubles(status.get("handlers", ()), status["now"]):
         yield from ("", *troubles)
-    if rejected := status["config"]["rejected"]:
+    yield from _not_in_force(status["config"])
+
+
+def _not_in_force(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is written and not done: what is wrong, what waits for that, and what is done later by itself."""
+    if config["rejected"]:
         yield ""
         yield "rejected from the configuration (what was accepted before keeps running):"
-        yield from (f"  {clean_line(one['where'])}: {clean_line(one['error'])}" for one in rejected)
+        yield from (f"  {clean_line(not_in_force.rejected(one, clock_time))}" for one in config["rejected"])
+    if waiting := config.get("waiting"):
+        yield ""
+        yield "right, and not applied before that is corrected:"
+        yield from (f"  {clean_line(not_in_force.waiting_briefly(one, clock_time))}" for one in waiting)
+    if trials := config.get("trials"):
+        yield ""
+        yield from (f"{one['server']}: its edit is on trial; {not_in_force.trial(one, clock_time)}" for one in trials)
+    if settings := config.get("needs_restart"):
+        yield ""
+        yield clean_line(f"edited, and read when the daemon starts: {', '.join(settings)}")
+    if removals := config.get("removals"):
+        yield ""
+        yield from (clean_line(f"{one['server']}: {not_in_force.removal(one, clock_time)}") for one in removals)
 
 
 def _instances(server: Mapping[str, Any]) -> str:

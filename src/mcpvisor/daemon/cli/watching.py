@@ -18,6 +18,7 @@ from mcpvisor.daemon.cli.news import News
 from mcpvisor.daemon.cli.output import clean_line, say, say_json_line, tell
 from mcpvisor.daemon.cli.screen import Screen, screen_of
 from mcpvisor.daemon.cli.status_view import StatusView, status_lines, status_view
+from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.explain_text import clock_time
 
 Status = dict[str, Any]
@@ -67,10 +68,23 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str
         if old.pop(server["name"], None) != (state, reason):
             yield f"{server['name']} {state}{': ' + clean_line(reason) if reason else ''}"
     yield from (f"{name} is gone" for name in old)
-    known = before["config"]["rejected"]
-    for one in after["config"]["rejected"]:
-        if one not in known:
-            yield clean_line(f"rejected from the configuration: {one['where']}: {one['error']}")
+    yield from map(clean_line, _of_configuration(before["config"], after["config"]))
+
+
+def _of_configuration(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What is not in force any more, or not yet, and that all is again."""
+    for one in after["rejected"]:
+        if one not in before["rejected"]:
+            yield f"rejected from the configuration: {one['where']}: {one['error']}"
+    for one in after.get("waiting", ()):
+        if one not in before.get("waiting", ()):
+            yield f"waits: {not_in_force.waiting_briefly(one)}"
+    known = {(one["server"], one["file"]) for one in before.get("removals", ())}
+    for one in after.get("removals", ()):
+        if (one["server"], one["file"]) not in known:
+            yield f"{one['server']}: {not_in_force.removal(one)}"
+    if before["rejected"] and not after["rejected"]:
+        yield "all of the configuration is in force"
 
 
 def fitted(title: str, view: StatusView, height: int) -> list[str]:

@@ -5,46 +5,34 @@ Nothing here reads a file or a clock: what is written and what time it is are ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcpvisor.daemon.config import meanwhile
 from mcpvisor.daemon.config.absences import ABSENCE
 from mcpvisor.daemon.config.ages import Ages
+from mcpvisor.daemon.config.deciding import Deciding
+from mcpvisor.daemon.config.good_files import GoodFile
 from mcpvisor.daemon.config.held_back import HeldBack
-from mcpvisor.daemon.config.load import Basis, FileLoad, Loaded
+from mcpvisor.daemon.config.load import Basis, Loaded
 from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.config.settings import Settings, changed_settings
-from mcpvisor.daemon.config.written import Written
-from mcpvisor.daemon.handlers.routing import Route, Routing, RoutingOptions
+from mcpvisor.daemon.config.waiting import Goal, Waiting, dated, waiting_between
+from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.daemon.handlers.specs import OPERATOR, HandlerSpec
 from mcpvisor.supervisor.spec import ServerSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoodHandlers:
-    """The last good handlers and routes of one file; routes count together, since their order says what they mean."""
-
-    handlers: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
-    routes: tuple[Route, ...] = ()
-    options: RoutingOptions | None = None
-
-
 @dataclass(frozen=True, slots=True)
-class GoodFile:
-    """The last good entries of one file. `gone_since` is set while a drop-in is absent and its time is not up."""
+class Removal:
+    """A server whose drop-in is away: since when, and when it goes unless the file comes back; both on the clock of `now`."""
 
-    specs: Mapping[str, ServerSpec]
-    is_named: bool
-    gone_since: float | None = None
-    handlers: GoodHandlers = field(default_factory=GoodHandlers)
-    written: Mapping[str, Written] = field(default_factory=dict[str, Written])
-    """The same entries as they are written."""
-    sections: Written | None = None
-    ways: Written | None = None
-    """The last good settings, and the last good handlers and routes, as they are written; None where there were none yet."""
+    server: str
+    file: Path
+    since: float
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +50,9 @@ class Applied:
     held: Mapping[str, HeldBack] = field(default_factory=dict[str, HeldBack])
     """By server the versions that did not become ready; `specs` has the former one of each."""
     rejected: tuple[Problem, ...] = ()
-    """Everything that is written and not in force; each says whether a last good version keeps running."""
+    """Everything that is wrong and not in force; each says whether a last good version keeps running, and since when."""
+    waiting: tuple[Waiting, ...] = ()
+    """Everything that is right and not in force, since it waits for what is wrong."""
     ages: Ages = field(default_factory=Ages)
     """Of what an earlier run of the daemon has kept, and is in force in the place of what is wrong."""
     hints: tuple[Problem, ...] = ()
@@ -86,22 +76,49 @@ class Applied:
         """Whether everything that is written is in force."""
         return not self.rejected
 
+    def removals(self, gone: Mapping[Path, float]) -> tuple[Removal, ...]:
+        """The servers that go by themselves when the time of their files is up; of `gone` files no reload knows yet."""
+        found: list[Removal] = []
+        written = self.written
+        waiting = {one.server for one in self.waiting}
+        for path, good in self.files.items():
+            since = good.gone_since if good.gone_since is not None else gone.get(path)
+            if since is not None and not good.is_named:
+                names = [name for name, spec in good.specs.items() if written.get(name) is spec and name not in waiting]
+                found += [Removal(name, path, since, since + ABSENCE) for name in names]
+        return tuple(found)
 
-def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Path, float] | None = None) -> Applied | None:
+
+def decide(
+    last: Applied | None,
+    loaded: Loaded,
+    now: float,
+    *,
+    gone: Mapping[Path, float] | None = None,
+    is_ordered: bool = False,
+    at: float = 0.0,
+) -> Applied | None:
     """What to apply of what was loaded. None when there is nothing to run on: no settings, and none from before.
 
-    `now` is a monotonic time in seconds; `gone` are drop-ins of which it is known since when they are absent.
+    `now` is a monotonic time in seconds, `at` the same on the clock of the wall; `gone` are drop-ins of which it is known since
+    when they are absent. With `is_ordered` an absence is a removal at once, since somebody has said that the files are done.
     """
     basis = loaded.basis or (last.basis if last is not None else None)
     if basis is None:
         return None
-    if last is not None and basis.settings.daemon.strict and loaded.problems:
-        kept = tuple(
-            replace(one, keeps_running=True, keeps_servers=True, meanwhile=meanwhile.STRICT) for one in loaded.problems
-        )
-        kept = (*last.ages.dated(kept), *(one.problem() for one in last.held.values()))
-        return replace(last, rejected=kept, hints=loaded.hints, contents=loaded.contents, recheck_at=None)
-    deciding = _Deciding(last.files if last is not None else {}, loaded, now, gone or {})
+    files = last.files if last is not None else {}
+    deciding = Deciding(files, loaded, now, gone or {}, is_ordered=is_ordered)
+    would = _decided(last, loaded, basis, deciding, at)
+    if last is None or not basis.settings.daemon.strict or not loaded.problems:
+        return would
+    later = _decided(last, loaded, basis, Deciding(files, loaded, now, {}, is_ordered=True), at)
+    gone_since = {path: would.files[path].gone_since if path in would.files else now - ABSENCE for path in files}
+    kept = _kept(last, later, loaded, at, deciding.extra)
+    return replace(kept, files={path: replace(good, gone_since=gone_since[path]) for path, good in files.items()})
+
+
+def _decided(last: Applied | None, loaded: Loaded, basis: Basis, deciding: Deciding, at: float) -> Applied:
+    """What is applied where no fault holds back what is right."""
     files = deciding.files()
     written = deciding.merged(files)
     known = last.held if last is not None else {}
@@ -109,11 +126,11 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
     held = {name: replace(one, written=written[name]) for name, one in known.items() if written.get(name) == one.written}
     specs = {name: held[name].former if name in held else spec for name, spec in written.items()}
     handlers = deciding.handlers(files)
-    rejected = deciding.rejected(written, handlers, last)
+    before = last.written if last is not None else None
+    rejected = deciding.rejected(written, handlers, before, last.handlers if last is not None else {})
     ages = last.ages if last is not None else Ages()
-    before = last.written if last is not None else {}
-    ages = ages.after(rejected, [name for name, spec in written.items() if before.get(name) is spec])
-    waiting = [good.gone_since for good in files.values() if good.gone_since is not None]
+    ages = ages.after(rejected, [name for name, spec in written.items() if (before or {}).get(name) is spec])
+    gone_since = [good.gone_since for good in files.values() if good.gone_since is not None]
     return Applied(
         basis=basis,
         running=last.running if last is not None else basis.settings,
@@ -122,12 +139,45 @@ def decide(last: Applied | None, loaded: Loaded, now: float, *, gone: Mapping[Pa
         handlers=handlers,
         routing=deciding.routing(files).only({**handlers, OPERATOR: None}),
         held=held,
-        rejected=(*ages.dated(rejected), *(one.problem() for one in held.values())),
+        rejected=(*_since(ages.dated(rejected), last, at), *(one.problem() for one in held.values())),
         ages=ages,
         hints=loaded.hints,
         contents=loaded.contents,
-        recheck_at=min(waiting) + ABSENCE if waiting else None,
+        recheck_at=min(gone_since) + ABSENCE if gone_since else None,
     )
+
+
+def _kept(last: Applied, would: Applied, loaded: Loaded, at: float, others: Iterable[Problem]) -> Applied:
+    """All as it was, and what waits for the faults that were found; `would` be in force without them, all absences included.
+
+    `others` are problems that hold back nothing.
+    """
+    kept = [replace(one, keeps_running=True, keeps_servers=True, meanwhile=meanwhile.STRICT) for one in loaded.problems]
+    faults = _since(last.ages.dated(kept), last, at)
+    before = Goal(servers=last.written, handlers=last.handlers, routing=last.routing)
+    settings = changed_settings(last.basis.settings, would.basis.settings)
+    after = Goal(servers=would.written, handlers=would.handlers, routing=would.routing, settings=settings)
+    return replace(
+        last,
+        rejected=(*faults, *_since(others, last, at), *(one.problem() for one in last.held.values())),
+        waiting=dated(waiting_between(before, after, faults), last.waiting, at),
+        hints=loaded.hints,
+        contents=loaded.contents,
+        recheck_at=None,
+    )
+
+
+def _since(problems: Iterable[Problem], last: Applied | None, at: float) -> tuple[Problem, ...]:
+    """The problems with the time since when each subject has had one: from before, or `at`."""
+    known = {_subject(one): one.since for one in last.rejected} if last is not None else {}
+    return tuple(replace(one, since=known.get(_subject(one), at)) for one in problems)
+
+
+def _subject(problem: Problem) -> tuple[str, ...]:
+    """What a problem is about, whatever is wrong with it now."""
+    if problem.server or problem.handler:
+        return problem.server, problem.handler
+    return str(problem.file or ""), problem.source, problem.key_path
 
 
 def hold_back(applied: Applied, held: HeldBack) -> Applied | None:
@@ -154,149 +204,4 @@ def let_go(applied: Applied, name: str) -> Applied | None:
         specs={**applied.specs, name: held.written},
         held={server: one for server, one in applied.held.items() if server != name},
         rejected=tuple(problem for problem in applied.rejected if problem != held.problem()),
-    )
-
-
-@dataclass(slots=True)
-class _Deciding:
-    """One decision in the making."""
-
-    last: Mapping[Path, GoodFile]
-    loaded: Loaded
-    now: float
-    gone: Mapping[Path, float]
-    extra: list[Problem] = field(default_factory=list[Problem])
-
-    def files(self) -> dict[Path, GoodFile]:
-        """The good entries of each file: first those kept of files that are absent, then the files in order."""
-        present = {load.file.path: self._present(load) for load in self.loaded.loads}
-        absent = {path: self._absent(path, before) for path, before in self.last.items() if path not in present}
-        return {**{path: good for path, good in absent.items() if good is not None}, **present}
-
-    def _present(self, load: FileLoad) -> GoodFile:
-        before = self.last.get(load.file.path)
-        old = before.specs if before is not None else {}
-        if load.failure is not None:
-            nothing = GoodFile({}, load.file.is_named)
-            return replace(before or nothing, is_named=load.file.is_named, gone_since=None)
-        kept = {name: old[name] for name in load.rejected if name in old}
-        known = before.written if before is not None else {}
-        return GoodFile(
-            {**kept, **load.specs},
-            load.file.is_named,
-            handlers=_good_handlers(load, before),
-            written={**{name: known[name] for name in kept if name in known}, **load.written},
-            sections=load.sections or (before.sections if before is not None else None),
-            ways=load.ways or (before.ways if before is not None else None),
-        )
-
-    def _absent(self, path: Path, before: GoodFile) -> GoodFile | None:
-        """What stays of a file that is not there; None when it is given up."""
-        if not before.is_named and path.parent in self.loaded.listed:
-            since = self.gone.get(path, self.now) if before.gone_since is None else before.gone_since
-            is_given_up = self.now >= since + ABSENCE or self._is_elsewhere(before)
-            return None if is_given_up else replace(before, gone_since=since)
-        if before.specs or before.is_named or before.handlers != GoodHandlers():
-            what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"
-            self.extra.append(Problem(file=path, message=what, keeps_running=True, keeps_servers=bool(before.specs)))
-        return replace(before, gone_since=None)
-
-    def _is_elsewhere(self, before: GoodFile) -> bool:
-        """Whether other files say by now all that a file said: it was given another name, and there is nothing to wait for."""
-        handlers = before.handlers
-        return (
-            before.specs.keys() <= self.loaded.specs.keys()
-            and handlers.handlers.keys() <= self.loaded.handlers.keys()
-            and not handlers.routes
-            and handlers.options is None
-        )
-
-    def merged(self, files: Mapping[Path, GoodFile]) -> dict[str, ServerSpec]:
-        """One spec for each name: files that are there before absent ones, so that a renamed file is no conflict."""
-        specs: dict[str, ServerSpec] = {}
-        known = {(problem.file, problem.server) for problem in self.loaded.problems}
-        for path, good in _present_first(files):
-            for name, spec in good.specs.items():
-                owner = specs.setdefault(name, spec)
-                if owner is not spec and good.gone_since is None and (path, name) not in known:
-                    message = f"a server of this name is kept from {owner.origin}; the first one counts"
-                    self.extra.append(Problem(file=path, message=message, server=name))
-        return specs
-
-    def handlers(self, files: Mapping[Path, GoodFile]) -> dict[str, HandlerSpec]:
-        """One spec for each handler, by the rule for servers."""
-        found: dict[str, HandlerSpec] = {}
-        known = {(problem.file, problem.handler) for problem in self.loaded.problems}
-        for path, good in _present_first(files):
-            for name, spec in good.handlers.handlers.items():
-                owner = found.setdefault(name, spec)
-                if owner is not spec and good.gone_since is None and (path, name) not in known:
-                    message = f"a handler of this name is kept from {owner.origin}; the first one counts"
-                    self.extra.append(Problem(file=path, message=message, handler=name))
-        return found
-
-    def routing(self, files: Mapping[Path, GoodFile]) -> Routing:
-        """The routes of all files in their order, and the first `[routing]`."""
-        routes = [route for good in files.values() for route in good.handlers.routes]
-        options = (good.handlers.options for good in files.values() if good.handlers.options is not None)
-        return Routing(routes=tuple(routes), options=next(options, RoutingOptions()))
-
-    def rejected(
-        self, specs: Mapping[str, ServerSpec], handlers: Mapping[str, HandlerSpec], last: Applied | None
-    ) -> tuple[Problem, ...]:
-        """Everything that is not in force, each with the word whether something older runs in its place."""
-        before = last.written if last is not None else {}
-        older = last.handlers if last is not None else {}
-        of_routes = {problem for load in self.loaded.loads for problem in load.handlers.faults_of_routes}
-        failed = {load.file.path: load.file for load in self.loaded.loads if load.failure is not None}
-        marked: list[Problem] = []
-        for problem in self.loaded.problems:
-            keeps_servers = False
-            if problem.server:
-                keeps = problem.server in specs and problem.server in before and before[problem.server] is specs[problem.server]
-                owner = specs[problem.server].origin if problem.server in specs else ""
-                words = meanwhile.of_server(problem, keeps, owner)
-            elif problem.handler:
-                keeps = problem.handler in older and handlers.get(problem.handler) is older[problem.handler]
-                owner = handlers[problem.handler].origin if problem.handler in handlers else ""
-                words = meanwhile.of_handler(problem, keeps, owner)
-            elif problem.file is not None and problem.file in failed:
-                known = [good for path, good in self.last.items() if problem.file in (path, *path.parents)]
-                keeps = bool(known)
-                keeps_servers = any(good.specs for good in known)
-                words = meanwhile.of_file(_counts(known), is_main=failed[problem.file].is_main)
-            elif problem in of_routes:
-                keeps = problem.file in self.last
-                words = meanwhile.of_routes(keeps)
-            else:
-                keeps = last is not None
-                words = meanwhile.of_the_rest(problem, keeps)
-            marked.append(replace(problem, keeps_running=keeps, keeps_servers=keeps_servers, meanwhile=words))
-        return (*marked, *self.extra)
-
-
-def _present_first(files: Mapping[Path, GoodFile]) -> list[tuple[Path, GoodFile]]:
-    return sorted(files.items(), key=lambda item: item[1].gone_since is not None)
-
-
-def _counts(known: Sequence[GoodFile]) -> dict[str, int] | None:
-    """What a file, or all of a folder, held when it was good; None when it never was."""
-    if not known:
-        return None
-    return {
-        "server": sum(len(good.specs) for good in known),
-        "handler": sum(len(good.handlers.handlers) for good in known),
-        "route": sum(len(good.handlers.routes) for good in known),
-    }
-
-
-def _good_handlers(load: FileLoad, before: GoodFile | None) -> GoodHandlers:
-    """What a file that can be read says of handlers, with what was good before in the place of what is not."""
-    found, old = load.handlers, before.handlers if before is not None else GoodHandlers()
-    kept = {name: old.handlers[name] for name in found.rejected if name in old.handlers}
-    keeps_routes = found.faults_of_routes and before is not None
-    return GoodHandlers(
-        handlers={**kept, **found.handlers},
-        routes=old.routes if keeps_routes else tuple(found.routes),
-        options=old.options if keeps_routes else found.options,
     )

@@ -16,6 +16,7 @@ DROP_INS: Final = "servers.d"
 
 _PASSED_OVER = re.compile(r"\..*|.*~|#.*#|.*\.(bak|swp|swo|tmp|orig|rej|old|save|rpmsave|rpmnew|rpmorig|dpkg-[a-z]+)|.*\.\..*")
 _READ: Final = frozenset({".toml", ".json", ".jsonc"})
+_LOOSE_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Discovery:
     hints: list[Problem] = field(default_factory=list[Problem])
     unreachable: list[Path] = field(default_factory=list[Path])
     """Paths of which it cannot even be seen what is there."""
+    loose: list[tuple[Path, tuple[str, ...]]] = field(default_factory=list[tuple[Path, tuple[str, ...]]])
+    """Folders of which nothing is read, with the files in them that somebody may mean to be."""
 
 
 def discover(paths: Iterable[Path]) -> Discovery:
@@ -86,9 +89,9 @@ def _folder(folder: Path, found: Discovery) -> None:
     has_main = os.path.lexists(main)
     if has_main:
         found.files.append(Found(main, is_main=True, is_named=True))
-    if not os.path.lexists(drop_ins):
-        if not has_main:
-            found.hints.append(Problem(file=folder, message=f"holds neither {MAIN} nor {DROP_INS}: no servers"))
+    has_drop_ins = os.path.lexists(drop_ins)
+    _loose(folder, found, is_all=not has_main and not has_drop_ins)
+    if not has_drop_ins:
         return
     found.folders.append(drop_ins)
     try:
@@ -105,3 +108,30 @@ def _folder(folder: Path, found: Discovery) -> None:
                 found.hints.append(Problem(file=path, message="not read: only *.toml, *.json and *.jsonc are"))
             continue
         found.files.append(Found(path, is_main=False, is_named=False))
+
+
+def _loose(folder: Path, found: Discovery, *, is_all: bool) -> None:
+    """Tell of files of servers that lie beside the places which are read; with `is_all` there is nothing else.
+
+    Then they are what somebody means to run, and that is an error; beside others they may be anybody's.
+    """
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        names = []
+    loose = [name for name in names if Path(name).suffix in _READ and name != MAIN and not _PASSED_OVER.fullmatch(name)]
+    drop_ins = folder / DROP_INS
+    if is_all and loose:
+        more = len(loose) - _LOOSE_SHOWN
+        shown = ", ".join(loose[:_LOOSE_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        lie = "lie" if len(loose) > 1 else "lies"
+        message = f"nothing of this folder is read: it holds neither {MAIN} nor {DROP_INS}, and {shown} {lie} beside"
+        expected = f"files of servers in {drop_ins}, or each of them named by itself (--config FILE)"
+        found.problems.append(Problem(file=folder, message=message, expected=expected))
+        found.loose.append((folder, tuple(loose)))
+    elif is_all:
+        found.hints.append(Problem(file=folder, message=f"holds neither {MAIN} nor {DROP_INS}: no servers"))
+    else:
+        for name in loose:
+            if name.endswith(".toml"):
+                found.hints.append(Problem(file=folder / name, message=f"not read: files of servers are in {drop_ins}"))

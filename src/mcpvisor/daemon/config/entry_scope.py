@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mcpvisor.daemon.config.expansion import FORMS, Expanded, Sources, expand
+from mcpvisor.daemon.config.expansion import FORMS, Expanded, FileUnread, Sources, expand
 from mcpvisor.daemon.config.positions import MAX_GROWN, Document, KeyPath
 from mcpvisor.daemon.config.problems import Findings, Problem
 
@@ -70,9 +70,9 @@ class Scope:
         self.unused_paths: set[KeyPath] = set()
         """What is written in the entry and has no use here."""
 
-    def problem(self, item: Item, message: str, *, expected: str = "", near: str = "") -> None:
-        """Record an error; the entry is rejected."""
-        self.findings.problems.append(self._at(item, message, expected, near))
+    def problem(self, item: Item, message: str, *, expected: str = "", near: str = "", needs: str = "") -> None:
+        """Record an error; the entry is rejected. `needs` is the file that has to be mended, where it is not the entry's."""
+        self.findings.problems.append(replace(self._at(item, message, expected, near), needs=needs))
 
     def hint(self, item: Item, message: str, *, near: str = "") -> None:
         """Record a warning; the entry runs."""
@@ -97,7 +97,7 @@ class Scope:
         try:
             result = expand(item.value, self.sources)
         except LookupError as error:
-            self.problem(item, str(error.args[0]))
+            self.problem(item, str(error.args[0]), needs=str(error.file) if isinstance(error, FileUnread) else "")
             return None
         except ValueError as error:
             self.problem(item, str(error), expected=FORMS)

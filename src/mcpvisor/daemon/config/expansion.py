@@ -22,6 +22,14 @@ _WITH_DEFAULT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*) *\| *value:(.*)", re.A
 _PIECE = re.compile(r"\$\$\{|\$\{")
 
 
+class FileUnread(LookupError):
+    """A value is not there since its file cannot be used: `file` has to be mended, and not what names it."""
+
+    def __init__(self, message: str, file: Path) -> None:
+        super().__init__(message)
+        self.file = file
+
+
 @dataclass(frozen=True, slots=True)
 class Expanded:
     """A text after expansion. `touched` is whether a variable, a file or a credential went into it."""

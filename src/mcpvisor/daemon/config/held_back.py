@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mcpvisor.daemon.config.companions import other_files
 from mcpvisor.daemon.config.problems import Problem
 from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.supervisor.spec import ServerSpec
@@ -40,4 +41,6 @@ class HeldBack:
             message=message,
             server=self.written.name,
             keeps_running=True,
+            since=self.since,
+            needs=other_files(self.former, self.written),
         )

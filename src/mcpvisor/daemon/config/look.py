@@ -15,7 +15,8 @@ from mcpvisor.daemon.config.discovery import Discovery, discover
 from mcpvisor.daemon.config.trust import Replaced, distrust
 
 _PIECE: Final = 1 << 20
-_EMPTY: Final = hashlib.sha256().hexdigest()
+EMPTY: Final = hashlib.sha256().hexdigest()
+"""The digest of a file that holds nothing."""
 
 Digests = tuple[tuple[str, str], ...]
 """Files, each with the digest of its content or with the reason why it has none."""
@@ -65,7 +66,7 @@ def look(paths: Sequence[Path], secrets: Iterable[Path] = (), *, uid: int | None
         ways = {path, _target(path) or path}
         folders.update((str(Path(way).parent), None) for way in ways)
         known |= ways
-        if seen == _EMPTY:
+        if seen == EMPTY:
             empty |= ways
     return Look(contents, identified(folders), frozenset(known), frozenset(empty))
 
@@ -74,7 +75,8 @@ def contents_of(found: Discovery, digest: Digester) -> Fingerprint:
     """What the files that were found contain now, without secrets."""
     files = tuple((str(file.path), digest(file.path)) for file in found.files)
     unreachable = tuple((str(path), "unreachable") for path in found.unreachable)
-    return Fingerprint(files + unreachable, tuple(map(str, found.listed)))
+    loose = tuple((str(folder), f"not read: {', '.join(names)}") for folder, names in found.loose)
+    return Fingerprint(files + unreachable + loose, tuple(map(str, found.listed)))
 
 
 def identified(folders: Iterable[str]) -> tuple[Folder, ...]:
@@ -119,7 +121,7 @@ class Digester:
             finally:
                 os.close(descriptor)
         except (OSError, ValueError) as error:
-            return f"unreadable: {error}"
+            return f"unreadable: {(error.strerror if isinstance(error, OSError) else None) or error}"
 
     def _is_distrusted(self, path: Path, info: os.stat_result) -> bool:
         """Whether it is not believed: once it was, a chmod that mends it is an edit like any other."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcpvisor.daemon.config.ages import Ages
-from mcpvisor.daemon.config.applied import Applied, GoodFile, decide, hold_back
+from mcpvisor.daemon.config.applied import Applied, decide, hold_back
+from mcpvisor.daemon.config.good_files import GoodFile
 from mcpvisor.daemon.config.held_back import HeldBack
 from mcpvisor.daemon.config.load import Basis, Loaded
 from mcpvisor.supervisor.spec import ServerSpec
@@ -37,11 +38,14 @@ class Past:
     """By file, when the newest part of it was."""
 
 
-def decide_with_past(past: Past | None, loaded: Loaded, now: float) -> Applied | None:
-    """What to run at a start: what is written and, in the place of what cannot be used, what is kept. None: nothing."""
+def decide_with_past(past: Past | None, loaded: Loaded, now: float, at: float = 0.0) -> Applied | None:
+    """What to run at a start: what is written and, in the place of what cannot be used, what is kept. None: nothing.
+
+    `now` and `at` as in `decide`.
+    """
     basis = loaded.basis or (past.basis if past is not None else None)
     if past is None or basis is None:
-        return decide(None, loaded, now)
+        return decide(None, loaded, now, at=at)
     last = Applied(
         basis=past.basis or basis,
         running=basis.settings,
@@ -50,7 +54,7 @@ def decide_with_past(past: Past | None, loaded: Loaded, now: float) -> Applied |
         handlers={name: spec for file in past.files.values() for name, spec in file.handlers.handlers.items()},
         ages=Ages(past.good_at, past.file_at),
     )
-    applied = decide(last, loaded, now)
+    applied = decide(last, loaded, now, at=at)
     if applied is None:
         return None
     applied = replace(applied, running=applied.basis.settings)

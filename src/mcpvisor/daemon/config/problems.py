@@ -20,6 +20,8 @@ class Rejection(TypedDict):
 
     `server` or `handler` is the entry that it is about, both empty where it is about a file or a setting. `keeps_running` is
     whether the last good version goes on, `keeps_servers` whether, of a whole file, servers do, and `meanwhile` says what runs.
+    `since` is when that began, in wall-clock seconds; None where nobody applies what is written. `needs` is the file that an
+    entry names and that has to be mended in its place; empty where the entry has.
     """
 
     where: str
@@ -29,6 +31,8 @@ class Rejection(TypedDict):
     keeps_running: bool
     keeps_servers: bool
     meanwhile: str
+    since: float | None
+    needs: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,10 @@ class Problem:
     """Of when that version is, for people, where it is from an earlier run of the daemon; else empty."""
     source: str = ""
     """Where the input came from when it was no file: `environment`, `credential`, `command line`."""
+    needs: str = ""
+    """The file beside the configuration that has to be mended, where the entry itself is right; else empty."""
+    since: float | None = field(default=None, compare=False)
+    """Since when it is not in force, in wall-clock seconds; only a daemon knows. It makes no other problem of it."""
 
     @property
     def where(self) -> str:
@@ -72,6 +80,11 @@ class Problem:
             if self.column is not None:
                 parts.append(str(self.column))
         return ":".join(parts)
+
+    @property
+    def line_of_file(self) -> str:
+        """The place as `file:line`, for one line of text."""
+        return self.where if self.column is None else self.where.rpartition(":")[0]
 
     @property
     def error(self) -> str:
@@ -104,6 +117,8 @@ class Problem:
             keeps_running=self.keeps_running,
             keeps_servers=self.keeps_servers,
             meanwhile=self.meanwhile,
+            since=self.since,
+            needs=self.needs,
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,11 +14,12 @@ from typing import Any, Final, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from mcpvisor.daemon.config.applied import Applied, decide
+from mcpvisor.daemon.config.applied import Applied, Removal, decide
 from mcpvisor.daemon.config.load import Basis, Loaded, load
 from mcpvisor.daemon.config.look import Fingerprint
 from mcpvisor.daemon.config.past import Former, Past, decide_with_past
 from mcpvisor.daemon.config.problems import Problem
+from mcpvisor.daemon.config.waiting import Waiting
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.daemon.handlers.specs import HandlerSpec
@@ -63,6 +65,8 @@ class ReloadReport:
     rejected: tuple[Problem, ...]
     hints: tuple[Problem, ...]
     needs_restart: tuple[str, ...]
+    waiting: tuple[Waiting, ...] = ()
+    """Edits that wait for what was rejected."""
     handlers: tuple[HandlerChange, ...] = ()
     """What happens to each handler that does not stay as it is."""
     routes_changed: bool = False
@@ -112,6 +116,8 @@ class Reloader:
         self._on_report = on_report
         self._told: frozenset[Problem] = frozenset()
         """What the last report had to say: the log has it already, and a reload of something else is no news of it."""
+        self._told_waiting: tuple[str, ...] = ()
+        self._told_needing: tuple[str, ...] = ()
         self._read_within = read_within
         self._lock = anyio.Lock()
         # Own workers: a read that hangs must not use up those of everybody else, and the next read is to find one free.
@@ -142,7 +148,7 @@ class Reloader:
         return self._applied.recheck_at if self._applied is not None else None
 
     def note_gone(self, since: Mapping[Path, float]) -> None:
-        """Tell the next reload which drop-ins are absent, and since when on the clock of `anyio.current_time`."""
+        """Take note of which drop-ins are absent, and since when on the clock of `anyio.current_time`."""
         self._gone = dict(since)
 
     async def start(self) -> Applied:
@@ -155,7 +161,7 @@ class Reloader:
             if past is not None:
                 again = await self._read(past.basis)
                 loaded = loaded if isinstance(again, Problem) else again
-            applied = decide_with_past(past, loaded, anyio.current_time())
+            applied = decide_with_past(past, loaded, anyio.current_time(), time.time())
             if applied is None:
                 raise NoConfiguration(loaded.problems)
             self.formers = past.ready if past is not None else {}
@@ -164,26 +170,40 @@ class Reloader:
             return applied
 
     async def preview(self) -> Applied:
-        """What a reload now would put in force; nothing changes. Raises NoConfiguration when files take too long."""
+        """What an ordered reload now would put in force; nothing changes. Where files take too long, that is all it says."""
         loaded = await self._read()
         if isinstance(loaded, Problem):
-            raise NoConfiguration([loaded])
-        return decide(self.applied, loaded, anyio.current_time()) or self.applied
+            return _unread(self.applied, loaded)
+        return decide(self.applied, loaded, anyio.current_time(), is_ordered=True, at=time.time()) or self.applied
+
+    def removals(self, preview: Applied | None = None) -> tuple[Removal, ...]:
+        """The servers that go by themselves, since their files are absent; with a `preview` also those that it finds so."""
+        gone = dict(self._gone)
+        if preview is not None:
+            now = anyio.current_time()
+            gone = {path: gone.get(path, now) for path in self.applied.files if path not in preview.files}
+        return self.applied.removals(gone)
 
     async def reload(self, trigger: str, apply: Apply, apply_handlers: ApplyHandlers = _no_handlers) -> ReloadReport:
-        """Read everything again and apply what is good. Reloads wait for each other; a bad file raises nothing."""
+        """Read everything again and apply what is good. Reloads wait for each other; a bad file raises nothing.
+
+        To whoever orders one a drop-in that is not there is a removal; the watch waits whether it comes back.
+        """
         async with self._lock:
             last = self.applied
             loaded = await self._read()
             if isinstance(loaded, Problem):
-                report = ReloadReport(trigger=trigger, ok=False, changes=(), rejected=(loaded,), hints=(), needs_restart=())
+                self._applied = _unread(last, loaded)
+                report = self._report(trigger, (), self._applied)
                 self._tell(report)
                 return report
             gone, self._gone = self._gone, {}
-            applied = decide(last, loaded, anyio.current_time(), gone=gone) or last
+            is_ordered, at = trigger != "watch", time.time()
+            applied = decide(last, loaded, anyio.current_time(), gone=gone, is_ordered=is_ordered, at=at) or last
             changes = await apply(applied.specs.values())
             # Only now: a cancelled or failed apply leaves the old state to compare the next reload with.
             self._applied = applied
+            _tell_removals(last, applied)
             handlers = apply_handlers(applied.handlers, applied.routing)
             report = replace(
                 self._report(trigger, changes, applied),
@@ -240,6 +260,7 @@ class Reloader:
             rejected=applied.rejected,
             hints=applied.hints,
             needs_restart=applied.needs_restart,
+            waiting=applied.waiting,
         )
 
     def _tell(self, report: ReloadReport) -> None:
@@ -247,8 +268,28 @@ class Reloader:
         for problem in report.rejected:
             if problem not in told:
                 _log.error("configuration: %s", problem)
+        waiting, self._told_waiting = self._told_waiting, tuple(one.label for one in report.waiting)
+        if self._told_waiting and self._told_waiting != waiting:
+            edits = ", ".join(self._told_waiting)
+            _log.error("configuration: edits of %s wait until %s is corrected", edits, report.waiting[0].fault.where)
+        needing, self._told_needing = self._told_needing, report.needs_restart
+        if self._told_needing and self._told_needing != needing:
+            _log.warning("configuration: read when the daemon starts, and another by now: %s", ", ".join(self._told_needing))
         for hint in report.hints:
             if hint not in told:
                 _log.info("configuration: %s", hint)
         if self._on_report is not None:
             self._on_report(report)
+
+
+def _unread(last: Applied, problem: Problem) -> Applied:
+    """What is in force after nothing could be read: all as it was, and whoever asks hears of it until the next reading."""
+    return replace(last, rejected=(replace(problem, since=time.time()), *(one for one in last.rejected if one != problem)))
+
+
+def _tell_removals(before: Applied, after: Applied) -> None:
+    """Say which files took servers with them: an hour later nobody can see that any more."""
+    for path, good in before.files.items():
+        removed = [name for name in good.specs if name not in after.specs]
+        if path not in after.files and removed:
+            _log.warning("configuration: %s is gone, and with it %s", path, ", ".join(removed))

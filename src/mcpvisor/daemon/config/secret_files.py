@@ -8,7 +8,7 @@ from typing import Final
 
 from mcpvisor.daemon.config.config_file import decode, read_bytes
 from mcpvisor.daemon.config.entry_scope import home_expanded
-from mcpvisor.daemon.config.expansion import Sources
+from mcpvisor.daemon.config.expansion import FileUnread, Sources
 from mcpvisor.daemon.config.look import Digester
 from mcpvisor.daemon.config.problems import ConfigError
 from mcpvisor.daemon.config.trust import Replaced, distrust
@@ -24,7 +24,7 @@ class SecretFiles:
         self._environ = environ
         self._uid = uid
         self._digest = digest
-        self._texts: dict[str, str | LookupError] = {}
+        self._texts: dict[str, str | FileUnread] = {}
         self.seen: dict[str, str] = {}
         """By path what each contained before it was read: to be watched like the files of the configuration themselves."""
 
@@ -50,28 +50,28 @@ class SecretFiles:
         return "" if ":" in seen else seen
 
     def _text(self, path: Path) -> str:
-        """The text of a file without the one line end that may close it. Raises LookupError that names the file."""
+        """The text of a file without the one line end that may close it. Raises FileUnread."""
         known = self._texts.get(str(path))
         if known is None:
             self.seen[str(path)] = self._digest(path)
             try:
                 known = self._read(path)
-            except LookupError as error:
+            except FileUnread as error:
                 known = error
             self._texts[str(path)] = known
         if isinstance(known, str):
             return known
-        raise LookupError(str(known))
+        raise FileUnread(str(known), known.file)
 
     def _read(self, path: Path) -> str:
         """See `_text`. An empty file is none: whoever writes it in two steps is between them."""
         try:
             text = decode(read_bytes(path, self._uid, "a file with one secret", MAX_BYTES), path)
         except ConfigError as error:
-            raise LookupError(f"{path} {error.problem.message}") from error
+            raise FileUnread(f"{path} {error.problem.message}", path) from error
         text = text.removesuffix("\n").removesuffix("\r")
         if not text:
-            raise LookupError(f"{path} is empty")
+            raise FileUnread(f"{path} is empty", path)
         return text
 
     def _distrust(self, path: Path) -> str:

@@ -53,6 +53,7 @@ class ConfigWatcher:
         *,
         seen: Callable[[], Fingerprint],
         gone: Callable[[Mapping[Path, float]], None] = lambda _: None,
+        absent: Callable[[Mapping[Path, float]], None] = lambda _: None,
         recheck_at: Callable[[], float | None] = lambda: None,
         quiet: float = QUIET,
         interval: float = INTERVAL,
@@ -60,12 +61,14 @@ class ConfigWatcher:
         """`seen` is what was in the files right before they were last read, whoever had them read.
 
         `gone` is told before each call of `changed` which drop-ins are absent, and since when on the clock of
-        `anyio.current_time`. `recheck_at` tells when to call `changed` even though nothing was edited.
+        `anyio.current_time`, and `absent` the same after every look. `recheck_at` tells when to call `changed` even though
+        nothing was edited.
         """
         self._paths = tuple(paths)
         self._changed = changed
         self._seen = seen
         self._gone = gone
+        self._absent = absent
         self._recheck_at = recheck_at
         self._quiet = quiet
         self._interval = interval
@@ -102,6 +105,7 @@ class ConfigWatcher:
     def _is_news(self, now: Fingerprint) -> bool:
         time, due = anyio.current_time(), self._recheck_at()
         is_news = self._absences.is_news(self._seen(), now, time)
+        self._absent(self._absences.since)
         if self._unread is not None and self._unread[0] is self._seen():
             # It is not tried again and again; what can be read again has to be read, be it as it was.
             return now != self._unread[1]

@@ -34,8 +34,11 @@ from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
 from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr
 from mcpvisor.daemon.control.subjects import subject_asked, ways_view
-from mcpvisor.daemon.control.views import change_view, facts_view, line_view, server_view, status_view
+from mcpvisor.daemon.control.views import change_view, facts_view, kind_of, line_view, server_view, status_view
+from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.supervisor.errors import OrderRefused, UnknownServer
+from mcpvisor.supervisor.events import ServerRemoved
+from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 
 _log = logging.getLogger(__name__)
@@ -43,6 +46,8 @@ _log = logging.getLogger(__name__)
 _STDERR_LINES: Final = 50
 _MOST_LINES: Final = 10_000
 _RELOAD_SECONDS: Final = 60.0
+
+_REMOVED: Final = kind_of(ServerRemoved)
 
 _UNTIL_STOPPED: Final = frozenset({Order.STOP, Order.DISABLE})
 """Orders that can still be followed while the daemon stops."""
@@ -92,8 +97,9 @@ class Operations:
     async def explain(self, request: Request) -> Response:
         """GET /v1/servers/{id}: why it is as it is, and what happens next."""
         name, supervisor = request.path_params["server"], self._supervisor
-        status, spec = supervisor.status(name), supervisor.spec(name)
+        status, spec = self._known(name), supervisor.spec(name)
         subscriptions = supervisor.subscriptions(name) if spec is not None else None
+        config = self._reloading.last_config()
         evidence = Evidence(
             status=status,
             spec=spec,
@@ -102,7 +108,9 @@ class Operations:
             stderr=supervisor.stderr_lines(name, _STDERR_LINES),
             stderr_dropped=self._floods.dropped(name),
             missed=self._probes.of(name),
-            rejections=rejections_of(status, self._reloading.last_config()["rejected"]),
+            rejections=rejections_of(status, config["rejected"]),
+            waiting=next((one for one in config.get("waiting", ()) if one["server"] == name), None),
+            removal=next((one for one in config.get("removals", ()) if one["server"] == name), None),
             on_trial=self._reloading.is_on_trial(name),
             subscriptions=subscriptions.statuses() if subscriptions is not None else (),
             strangers=subscriptions.strangers if subscriptions is not None else 0,
@@ -138,7 +146,8 @@ class Operations:
     async def events(self, request: Request) -> Response:
         """GET /v1/events?server=S&kind=K&backlog=N: as they happen; with follow=false only what is known."""
         query = request.query_params
-        if (server := query.get("server")) is not None:
+        server = query.get("server")
+        if server is not None and not self._keeping.past(server):
             self._supervisor.status(server)
         kind = query.get("kind")
         if "follow" in query and not flag_asked(query, "follow"):
@@ -154,7 +163,9 @@ class Operations:
         _log.info("%s asked for a reload", who, extra={"audit": True, "peer": request.client})
         timeout = seconds_of(body, "timeout") or _RELOAD_SECONDS
         report = await self._reloading.reload("command", flag_of(body, "wait"), timeout)
-        return json_response({**report, "changes": [self._with_state(change) for change in report["changes"]]})
+        others = [self._with_state(one) for one in report.get("under_way", ())]
+        changes = [self._with_state(change) for change in report["changes"]]
+        return json_response({**report, "changes": changes, "under_way": others})
 
     async def plan(self, request: Request) -> Response:
         """POST /v1/plan {"paths", "event"}: what a reload would do, and which handlers an event would reach after it."""
@@ -167,15 +178,27 @@ class Operations:
         ways = {"ways": ways_view(plan.routing, subject), "ways_now": ways_view(plan.routing_now, subject)} if subject else {}
         return json_response(
             {
-                "changes": [change_view(change) for change in plan.servers],
+                "changes": [change_view(change, plan.gone_files) for change in plan.servers],
                 "config": plan.config,
                 "needs_restart": list(plan.needs_restart),
                 "handlers": [change.as_json() for change in plan.handlers],
                 "routes_changed": plan.routes_changed,
                 "drift": [one.as_json() for one in plan.drift],
+                "under_way": [self._with_state(one) for one in plan.under_way],
                 **ways,
             }
         )
+
+    def _known(self, name: str) -> ServerStatus:
+        """The status of a server. Raises UnknownServer, which says of one that has left when that was."""
+        try:
+            return self._supervisor.status(name)
+        except UnknownServer:
+            left = [one["at"] for one in self._keeping.past(name) if one["kind"] == _REMOVED and not one.get("earlier")]
+            if not left:
+                raise
+            when = f"it was removed at {iso_time(left[-1])}"
+            raise UnknownServer(f"no server is named {name!r} any more: {when}; the log says by which edit") from None
 
     def _with_state(self, change: dict[str, Any]) -> dict[str, Any]:
         """A change, and what its server does now; one that was removed does nothing any more."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcpvisor.daemon.config.problems import Rejection
+from mcpvisor.daemon.config.waiting import WaitingEdit
+from mcpvisor.daemon.control.reloading import ExpectedRemoval
 from mcpvisor.supervisor.events import (
     AccessDenied,
     CatalogEntryDropped,
@@ -50,6 +52,10 @@ class Evidence:
     """The newest probe that was not answered, where none was answered since."""
     rejections: Sequence[Rejection] = ()
     """What was rejected of its entry or its file, while its last good version runs."""
+    waiting: WaitingEdit | None = None
+    """An edit of its entry that is right, and waits for what is wrong elsewhere."""
+    removal: ExpectedRemoval | None = None
+    """When it goes, since the file of its entry is away."""
     on_trial: bool = False
     """Whether its version is tried, and the former one runs again when it does not become ready."""
     subscriptions: Sequence[SubscriptionStatus] = ()

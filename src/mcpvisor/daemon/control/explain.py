@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mcpvisor.daemon.config.problems import Rejection
+from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.evidence import Evidence, Signs, read_signs
 from mcpvisor.daemon.control.prospects import next_at, what_next
@@ -37,7 +39,7 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
         "reason": status.reason,
         "since": status.since,
         "now": now,
-        "what": _what(evidence, signs, now) + _rejected(evidence),
+        "what": _not_yet(evidence) or _what(evidence, signs, now) + _rejected(evidence) + _on_its_way(evidence),
         "next": what_next(evidence),
         "next_at": next_at(evidence),
         "remedy": remedy_for(evidence, signs),
@@ -53,6 +55,8 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
         "unwanted_updates": evidence.strangers,
         "uri_conflicts": list(evidence.conflicts),
         "rejected": list(evidence.rejections),
+        "waiting": evidence.waiting,
+        "removal": evidence.removal,
         "origin": status.origin,
         "wanted": status.wanted,
         "wanted_by": status.wanted_by,
@@ -124,9 +128,35 @@ def _rejected(evidence: Evidence) -> str:
     if evidence.spec is None or not evidence.rejections:
         return ""
     first, *more = evidence.rejections
-    subject = "its entry was edited and rejected" if first["server"] else "the file of its entry was edited and rejected"
     rest = f" (and {counted(len(more), 'further error')})" if more else ""
-    return f"; {subject}: {first['where']}: {first['error']}{rest}"
+    return f"; {_subject(first)}: {not_in_force.rejected(first)}{rest}"
+
+
+def _subject(one: Rejection) -> str:
+    """What was rejected of a server that runs."""
+    if one.get("needs"):
+        return f"what its entry names cannot be used as it is now ({one['needs']})"
+    if one["server"]:
+        return (
+            "its entry was edited and rejected" if one.get("keeps_running", True) else "another entry of its name is not used"
+        )
+    is_line = one["where"].rpartition(":")[2].isdecimal()
+    return "the file of its entry was edited and rejected" if is_line else "the file of its entry cannot be used as it is now"
+
+
+def _not_yet(evidence: Evidence) -> str:
+    """Why a new entry is no server yet, though nothing is wrong with it; empty for all others."""
+    if evidence.spec is not None or evidence.waiting is None:
+        return ""
+    return f"{evidence.status.name} does not run yet: {not_in_force.waiting(evidence.waiting)}"
+
+
+def _on_its_way(evidence: Evidence) -> str:
+    """What is written now and will be in force by itself, sooner or later."""
+    if evidence.spec is None:
+        return ""
+    said = f"; an edit of its entry waits: {not_in_force.waiting(evidence.waiting)}" if evidence.waiting is not None else ""
+    return said + (f"; {not_in_force.removal(evidence.removal)}" if evidence.removal is not None else "")
 
 
 def _blemishes(evidence: Evidence, signs: Signs) -> str:

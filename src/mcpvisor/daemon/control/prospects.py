@@ -35,13 +35,24 @@ _PENDING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING,
 
 def what_next(evidence: Evidence) -> str:
     """What the daemon does next, without the time: that is `next_at`."""
+    if evidence.removal is not None:
+        return "the daemon removes it, unless the file of its entry comes back before; `mcpvisor reload` removes it at once"
     trial = _ON_TRIAL if evidence.on_trial and evidence.status.wanted == "running" else ""
-    return _untried(evidence) + trial
+    return _untried(evidence) + trial + _waiting(evidence)
+
+
+def _waiting(evidence: Evidence) -> str:
+    """What becomes of an edit that waits."""
+    if evidence.waiting is None or evidence.spec is None:
+        return ""
+    return f"; the edit of its entry is applied as soon as {evidence.waiting['waits_for']} is corrected"
 
 
 def _untried(evidence: Evidence) -> str:
     """The same but for what a trial of its version adds to it."""
     status, spec = evidence.status, evidence.spec
+    if spec is None and evidence.waiting is not None:
+        return f"it is started as soon as {evidence.waiting['waits_for']} is corrected"
     if spec is None:
         return "nothing until the entry is edited"
     if evidence.ended_by_policy:
@@ -94,6 +105,8 @@ def _of_replacement(status: ServerStatus) -> str:
 def next_at(evidence: Evidence) -> float | None:
     """When that is, in seconds since the epoch; None where it is bound to no time."""
     status = evidence.status
+    if evidence.removal is not None:
+        return evidence.removal["at"]
     if evidence.spec is None or evidence.ended_by_policy:
         return None
     if status.too_large:

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from mcpvisor.daemon.config.problems import Rejection
+from mcpvisor.daemon.config.waiting import WaitingEdit
 from mcpvisor.daemon.control.drift import Drift
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.routing import Routing
 from mcpvisor.supervisor.spec import PlannedChange
 
 
+class ExpectedRemoval(TypedDict):
+    """A server whose file is away: since when, and `at` when it goes unless the file comes back; wall-clock seconds."""
+
+    server: str
+    file: str
+    since: float
+    at: float
+
+
 class ConfigState(TypedDict):
-    """The verdict on the configuration that was last read."""
+    """The verdict on the configuration that was last read.
+
+    `waiting` are edits that are right and wait for what was rejected, `removals` what goes by itself, `needs_restart` settings
+    that are written otherwise than the daemon was started with, and `trials` the versions that are tried (`server`, `within`,
+    `until`).
+    """
 
     ok: bool
     rejected: list[Rejection]
+    waiting: NotRequired[list[WaitingEdit]]
+    removals: NotRequired[list[ExpectedRemoval]]
+    needs_restart: NotRequired[list[str]]
+    trials: NotRequired[list[dict[str, Any]]]
+
+
+class LastChange(TypedDict):
+    """The newest reload that changed anything: when, in wall-clock seconds, whose it was, and which servers it changed."""
+
+    at: float
+    trigger: str
+    servers: list[str]
 
 
 class ReloadReport(TypedDict):
@@ -28,7 +55,9 @@ class ReloadReport(TypedDict):
     `rolled_back`; `handlers` the same of handlers (`handler`, `change`, `fields`), `routes_changed` is whether
     any route is another. `hints` have `where` and `hint`; `needs_restart` are settings that are only read when the daemon
     starts.
-    `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it.
+    `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it. `waiting` is as
+    in `ConfigState`. `under_way` has `server`, `trial` and `rolled_back` of servers that this reload has not touched, and that
+    were still on their way after an earlier edit, and `last_change` when and by whom what was in force before was applied.
     """
 
     ok: bool
@@ -39,6 +68,9 @@ class ReloadReport(TypedDict):
     ready: bool | None
     handlers: list[dict[str, Any]]
     routes_changed: bool
+    waiting: NotRequired[list[WaitingEdit]]
+    under_way: NotRequired[list[dict[str, Any]]]
+    last_change: NotRequired[LastChange | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +86,10 @@ class Plan:
     routing: Routing = field(default_factory=Routing)
     """The routes as a reload would make them, and `routing_now` as they are."""
     routing_now: Routing = field(default_factory=Routing)
+    under_way: Sequence[dict[str, Any]] = ()
+    """As in `ReloadReport`."""
+    gone_files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By server that would be stopped the file that is not there any more."""
 
 
 class Reloading(Protocol):

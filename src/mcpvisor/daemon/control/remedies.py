@@ -96,10 +96,26 @@ def remedy_for(evidence: Evidence, signs: Signs) -> str:
     status = evidence.status
     advice = _advice(evidence, signs) + _haste(evidence, signs.cause)
     advice = advice.format(name=status.name, origin=status.origin or "its entry", pid=status.pid)
-    if evidence.spec is not None and evidence.rejections:
-        edit = f"correct {evidence.rejections[0]['where']}, then `mcpvisor reload`"
-        return edit if advice == _BY_STATE[State.READY] else f"{edit}; {advice}"
+    if evidence.removal is not None:
+        return f"put {evidence.removal['file']} back, if it is not to go"
+    wrong = _place_to_correct(evidence)
+    if wrong:
+        edit = f"correct {wrong}, which is seen by itself" if _needed(evidence) else f"correct {wrong}, then `mcpvisor reload`"
+        is_all = evidence.spec is None or advice == _BY_STATE[State.READY]
+        return edit if is_all else f"{edit}; {advice}"
     return advice
+
+
+def _place_to_correct(evidence: Evidence) -> str:
+    """Where something is wrong for which an edit of this server is not in force, while it runs or has to wait."""
+    if evidence.spec is not None and evidence.rejections:
+        return _needed(evidence) or evidence.rejections[0]["where"]
+    return evidence.waiting["waits_for"] if evidence.waiting is not None else ""
+
+
+def _needed(evidence: Evidence) -> str:
+    """The file that has to be mended in place of the entry that names it."""
+    return evidence.rejections[0].get("needs", "") if evidence.spec is not None and evidence.rejections else ""
 
 
 def _advice(evidence: Evidence, signs: Signs) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.spec import PlannedChange
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Outline, ServerStatus
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
 
 JsonObject = dict[str, Any]
@@ -74,6 +74,11 @@ def server_view(status: ServerStatus) -> JsonObject:
     }
 
 
+def ready_and_total(servers: Sequence[Outline]) -> tuple[int, int]:
+    """How many servers are ready, and how many there are, those at rest included: the one count that everything shows."""
+    return sum(server.state is State.READY for server in servers), len(servers)
+
+
 def status_view(
     statuses: Sequence[ServerStatus],
     config: ConfigState,
@@ -83,9 +88,10 @@ def status_view(
     waiting_questions: int = 0,
 ) -> JsonObject:
     """What `status --json` prints; `now` is the daemon's clock, in seconds since the epoch."""
+    ready, total = ready_and_total(statuses)
     return {
-        "ready": sum(status.state is State.READY for status in statuses),
-        "total": len(statuses),
+        "ready": ready,
+        "total": total,
         "servers": [server_view(status) for status in statuses],
         "config": config,
         #
@@ -145,9 +151,10 @@ def line_view(line: StderrLine) -> JsonObject:
     return {"at": line.at, "line": line.text}
 
 
-def change_view(change: PlannedChange) -> JsonObject:
-    """One line of a plan."""
-    return {"server": change.server, "change": change.change.value, "fields": list(change.fields)}
+def change_view(change: PlannedChange, gone_files: Mapping[str, str]) -> JsonObject:
+    """One line of a plan; `gone_files` are by server the files that are not there any more."""
+    gone = gone_files.get(change.server)
+    return {"server": change.server, "change": change.change.value, "fields": list(change.fields), "gone_file": gone}
 
 
 def event_kind(event: Event) -> str:

@@ -26,7 +26,7 @@ from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.secret import reveal
 from mcpvisor.supervisor.transports.address import parse_address
 from mcpvisor.supervisor.transports.codec import encode
-from mcpvisor.supervisor.transports.dial import DialFailed, client_context
+from mcpvisor.supervisor.transports.dial import DialFailed, lasting_context
 from mcpvisor.supervisor.transports.http_outcome import MAX_ERROR_BODY
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class WebhookHandler:
     async def _open(self) -> httpx2.AsyncHTTPTransport:
         """A transport: no redirects, no cookies, nothing of the environment, and no log lines with URLs in them."""
         try:
-            context = await anyio.to_thread.run_sync(client_context, self._options.tls)
+            context = await anyio.to_thread.run_sync(lasting_context, self._options.tls)
         except DialFailed as failed:
             raise DeliveryFailed(str(failed)) from failed
         # Its import takes a tenth of a second, which the loop has better use for.

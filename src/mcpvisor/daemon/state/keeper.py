@@ -21,7 +21,7 @@ from mcpvisor.daemon.state.kept import PastEvent, StoreHealth
 from mcpvisor.daemon.state.opening import copy_of
 from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.metrics.recorder import MetricsRecorder
-from mcpvisor.supervisor.events import Event, ServerEvent
+from mcpvisor.supervisor.events import Event, ServerEvent, ServerRemoved
 from mcpvisor.supervisor.host_events import StateStoreDegraded, StateStoreRecovered, StateStoreReplaced
 from mcpvisor.supervisor.reporting import is_kept
 from mcpvisor.supervisor.supervisor import Supervisor
@@ -42,6 +42,8 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.store = StateStore(folder / STATE_FILE)
         self._own: deque[JsonObject] = deque(maxlen=DAEMON_EVENTS)
+        self._removals: deque[JsonObject] = deque(maxlen=DAEMON_EVENTS)
+        """Of servers whose history went with them."""
         self._marked_of: list[PastEvent] = []
         self._marked: list[JsonObject] = []
         """What is shown of the events of earlier runs."""
@@ -78,7 +80,9 @@ class Keeper:
         if is_kept(event):
             past = _past(event)
             self.store.note(past)
-            if not isinstance(event, ServerEvent):
+            if isinstance(event, ServerRemoved):
+                self._removals.append(past.view)
+            elif not isinstance(event, ServerEvent):
                 self._own.append(past.view)
 
     def _emptied(self, supervisor: Supervisor, aside: Path | None, reason: str) -> None:
@@ -117,8 +121,8 @@ class Keeper:
             self._marked_of = self.store.past
             self._marked = [{**event.view, "earlier": True} for event in self._marked_of]
         if server is None:
-            return [*self._marked, *self._own]
-        return [view for view in self._marked if view.get("server") == server]
+            return [*self._marked, *self._own, *self._removals]
+        return [view for view in (*self._marked, *self._removals) if view.get("server") == server]
 
     async def copy(self) -> BinaryIO:
         """See `Keeping`."""

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mcpvisor.daemon.config.applied import GoodFile, GoodHandlers
 from mcpvisor.daemon.config.config_file import decode, read_bytes
 from mcpvisor.daemon.config.discovery import MAIN
+from mcpvisor.daemon.config.good_files import GoodFile, GoodHandlers
 from mcpvisor.daemon.config.layers import credentials_layer, environment_layer
 from mcpvisor.daemon.config.load import Loaded, recall
 from mcpvisor.daemon.config.past import Former, Past

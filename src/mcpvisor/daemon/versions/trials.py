@@ -123,10 +123,15 @@ class Trials:
     def view(self, name: str) -> dict[str, Any] | None:
         """Until when a version is on trial, as `reload --json` says it; None where none is."""
         trial = self._trials.get(name)
-        if trial is None:
+        if trial is None or self._verdict(name) in (Verdict.GOOD, Verdict.STANDS):  # its end may not have been seen to yet
             return None
         until = None if trial.until is None else time.time() + trial.until - anyio.current_time()
         return {"within": trial.candidate.start_timeout, "until": until}
+
+    def under_way(self) -> list[dict[str, Any]]:
+        """Every trial, with its server."""
+        views = ((name, self.view(name)) for name in list(self._trials))
+        return [{"server": name, **view} for name, view in views if view is not None]
 
     # What is seen
 

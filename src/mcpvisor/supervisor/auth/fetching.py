@@ -17,7 +17,7 @@ from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import TlsTrust
 from mcpvisor.supervisor.transports.address import Address, Origin, parse_address
 from mcpvisor.supervisor.transports.codec import Unreadable, decode
-from mcpvisor.supervisor.transports.dial import Dialer, DialFailed, client_context
+from mcpvisor.supervisor.transports.dial import Dialer, DialFailed, lasting_context
 from mcpvisor.supervisor.transports.endpoint import RedirectRefused, redirected
 from mcpvisor.supervisor.transports.http_connection import ConnectionBroken, HttpConnection
 from mcpvisor.supervisor.transports.http_response import ResponseRefused
@@ -137,7 +137,7 @@ class Fetcher:
         host = where.origin.host
         resolver = self._resolver if host in self._known_hosts else GlobalAddresses(self._resolver)
         if where.origin.scheme == "https" and self._context is None:
-            self._context = await anyio.to_thread.run_sync(client_context, self._trust)
+            self._context = await anyio.to_thread.run_sync(lasting_context, self._trust)
         return await Dialer(where.origin, self._context if where.origin.scheme == "https" else None, resolver).dial()
 
 

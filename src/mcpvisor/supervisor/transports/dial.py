@@ -25,6 +25,12 @@ CONNECT_SECONDS: Final = 10.0
 HEAD_START: Final = 0.25
 """Seconds one address has before the next one is tried beside it (RFC 8305)."""
 
+_MOST_LOADED: Final = 256
+"""How many settings made of files are remembered; the oldest go first."""
+
+_loaded: Final[dict[TlsTrust, ssl.SSLContext]] = {}
+"""By trust, whose `contents` tell files from former ones, what was loaded of them last."""
+
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 """A peer that vanished is noticed within two minutes, also on a stream that is silent by nature."""
 
@@ -58,6 +64,26 @@ def client_context(trust: TlsTrust) -> ssl.SSLContext:
             context.load_cert_chain(trust.client_cert, trust.client_key, password="")
         except (OSError, ValueError) as error:
             raise DialFailed("tls", f"tls.client_cert: {trust.client_cert} cannot be loaded: {error}") from error
+    return context
+
+
+def lasting_context(trust: TlsTrust) -> ssl.SSLContext:
+    """The same for sessions: where files that were good can be loaded no more, what was loaded of them last goes on.
+
+    A certificate that is replaced by deleting and writing must not cost a session that is opened between the two. What was
+    loaded of other contents never counts. Blocks on files. Raises DialFailed, which names the key.
+    """
+    try:
+        context = client_context(trust)
+    except DialFailed:
+        if trust in _loaded:
+            return _loaded[trust]
+        raise
+    if trust.contents:
+        _loaded.pop(trust, None)
+        _loaded[trust] = context
+        while len(_loaded) > _MOST_LOADED:
+            del _loaded[next(iter(_loaded))]
     return context
 
 

@@ -11,7 +11,7 @@ from mcpvisor.supervisor.auth.credential import Credentials
 from mcpvisor.supervisor.errors import SpecError
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec
 from mcpvisor.supervisor.transports.address import parse_address
-from mcpvisor.supervisor.transports.dial import Dialer, DialFailed, client_context
+from mcpvisor.supervisor.transports.dial import Dialer, DialFailed, lasting_context
 from mcpvisor.supervisor.transports.endpoint import Endpoint
 from mcpvisor.supervisor.transports.exchange import WireHooks
 from mcpvisor.supervisor.transports.hop import HOP_HEADER
@@ -49,7 +49,7 @@ async def open_http(
         raise SpecError(f"server {spec.name} has no url")
     address = parse_address(target.url)
     try:
-        context = await anyio.to_thread.run_sync(client_context, target.tls) if address.origin.scheme == "https" else None
+        context = await anyio.to_thread.run_sync(lasting_context, target.tls) if address.origin.scheme == "https" else None
     except DialFailed as failed:
         raise OpenFailed(WireEnd(cause=failed.cause, detail=str(failed))) from failed
     pool = HttpPool(Dialer(address.origin, context, resolver).dial)
