@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.stopwatch import Stopwatch
 
 from mcpvisor.daemon.log import Log, choose_writer, is_journal
 from mcpvisor.daemon.log_sink import QUEUE_CHARACTERS, QUEUE_RECORDS, LogRecord
@@ -371,19 +372,13 @@ async def flood(number: int) -> None:
         await asyncio.sleep(0)
 
 
-def waited_for_a_processor() -> float:
-    """Seconds this thread was ready to run while the machine ran something else: no stall of ours."""
-    with open("/proc/thread-self/schedstat") as file:
-        return int(file.read().split()[1]) / 1e9
-
-
 async def lag_of(work: Coroutine[Any, Any, None]) -> float:
     """The worst lateness, in seconds, of a heart that beats every 10 ms while the work is done."""
-    worst, task = 0.0, asyncio.ensure_future(work)
+    worst, task, watch = 0.0, asyncio.ensure_future(work), Stopwatch()
     while not task.done():
-        before, others = time.monotonic(), waited_for_a_processor()
+        watch.start()
         await asyncio.sleep(0.01)
-        worst = max(worst, time.monotonic() - before - 0.01 - (waited_for_a_processor() - others))
+        worst = max(worst, watch.seconds() - 0.01)
     await task
     return worst
 

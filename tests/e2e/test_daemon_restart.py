@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -43,10 +42,7 @@ class Counting:
     """A process that serves any number of HTTP servers, and writes down what it runs."""
 
     def __init__(self, script: Path, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [sys.executable, str(script), str(port), str(log)]
+        command = [sys.executable, str(script), "0", str(log)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()

@@ -77,7 +77,7 @@ def emit(control: ControlClient, number: int, wait: float = 0.01) -> tuple[str, 
 
 def counted(running: RunningDaemon, outcome: str) -> int:
     """How many events the metrics say to have that outcome."""
-    with urllib.request.urlopen(f"http://{running.addresses('metrics')[0]}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{running.addresses('metrics')[0]}/metrics", timeout=20) as page:
         text = page.read().decode()
     found = re.findall(rf'^mcpvisor_handler_events_total{{[^}}]*outcome="{outcome}"[^}}]*}} (\d+)', text, re.MULTILINE)
     return sum(map(int, found))

@@ -119,12 +119,12 @@ def spec_of(url: str, **keys: Any) -> ServerSpec:
 
 
 async def ready(supervisor: Supervisor, generation: int = 1) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         await supervisor.wait_until("http", lambda status: status.state is State.READY and status.generation >= generation)
 
 
 async def call(supervisor: Supervisor, method: str = "tools/call", **options: Any) -> dict[str, Any]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         params = {"name": "echo", "arguments": {}} if method == "tools/call" else None
         return await supervisor.connection("http").request(method, params, principal=ME, **options)
 
@@ -232,12 +232,12 @@ async def test_a_session_that_could_not_be_ended_is_ended_later() -> None:
             await supervisor.apply([spec_of(url)])
             await ready(supervisor)
             await until(lambda: supervisor.status("http").push == "open")
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             await supervisor.wait_until("http", lambda status: status.state is State.BACKOFF and status.generation > 1)
         kept = room.session
         room.log.clear()
         async with again(room, url):
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 await supervisor.wait_until("http", lambda status: status.state in (State.READY, State.DEGRADED))
             await supervisor.close()
 

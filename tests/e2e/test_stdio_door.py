@@ -382,10 +382,11 @@ def test_an_id_in_use_and_a_flood_are_refused(served, shim):
 # Its end
 
 
-def test_the_end_of_stdin_ends_it_and_its_session(served, shim):
+@pytest.mark.alone
+def test_the_end_of_stdin_ends_it_and_its_session(own, shim):
     """What was asked before the end is still answered where that takes no time, and the gateway holds no session of it."""
-    before = sessions(served)
-    client = shim(served)
+    before = sessions(own)
+    client = shim(own)
     client.open()
     client.send(id=1, method="tools/call", params={"name": "moody__pid", "arguments": {}})
     client.send(id=2, method="tools/call", params={"name": "moody__sleep", "arguments": {"seconds": 60}})
@@ -396,7 +397,7 @@ def test_the_end_of_stdin_ends_it_and_its_session(served, shim):
     assert (0, "") == (code, said)
     assert [1] == [one["id"] for one in client.unread() if "result" in one]
     assert took < 2
-    assert before == sessions(served)
+    assert before == sessions(own)
 
 
 def sessions(running: RunningDaemon) -> str:

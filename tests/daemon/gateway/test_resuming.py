@@ -233,7 +233,7 @@ async def test_an_answer_that_comes_while_a_ping_is_written(monkeypatch: pytest.
 
     track, line = EventMemory(Shelf()).open(1), Line(send, "session")
     await line.begin()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(follow, track, 0, line, otherwise=b"lost"))
             await blocked.wait()

@@ -430,7 +430,7 @@ async def test_limits_of_streams(supervisor: PuppetSupervisor, tmp_path: Path, l
         refused = await modern.modern(message)
         first.scope.cancel()
         answers: list[Hearing] = []
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not answers or not answers[-1].messages:
                 answers.append(await listening(modern, tasks, toolsListChanged=True))
 
@@ -575,7 +575,7 @@ async def test_the_clients_of_the_sdk(supervisor: PuppetSupervisor, tmp_path: Pa
         else:
             async with client.listen(resource_subscriptions=["MiXeD://Case/", "nobody://x"]) as stream:
                 supervisor.subscriptions("a").updated("MiXeD://Case/")
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     assert (await anext(aiter(stream))).uri == "MiXeD://Case/"
                 assert stream.honored.resource_subscriptions == ["MiXeD://Case/"]
         await until(lambda: supervisor.watched("a") == {})

@@ -75,13 +75,13 @@ class Puppet:
 
     def state(self) -> dict[str, Any]:
         """What `GET /__state` shows."""
-        with urllib.request.urlopen(self._door("__state"), timeout=5) as answer:
+        with urllib.request.urlopen(self._door("__state"), timeout=20) as answer:
             return json.load(answer)
 
     def control(self, name: str, **args: Any) -> None:
         """Use its test door."""
         body = json.dumps(args).encode()
-        urllib.request.urlopen(urllib.request.Request(self._door(f"__ctl/{name}"), data=body), timeout=5).close()
+        urllib.request.urlopen(urllib.request.Request(self._door(f"__ctl/{name}"), data=body), timeout=20).close()
 
     def _door(self, path: str) -> str:
         return self.url.rsplit("/", 1)[0] + "/" + path

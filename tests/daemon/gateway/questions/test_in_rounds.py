@@ -189,10 +189,10 @@ class TestOfAnOlderServer:
             first = await ask_modern(client, "a__ask", ALL)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(ask_modern, client, "a__ask", ALL, **answered(first, ACCEPT)))
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     await going_on.wait()
                 tasks.cancel_scope.cancel()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
 
     async def test_nobody_comes(self, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ class TestOfAnOlderServer:
         limits = GatewayLimits(grace_seconds=1, parked_seconds=0.2)
         async with gateway(PuppetSupervisor(door), tmp_path, limits=limits) as served, Wire(served.addresses[0]) as client:
             first = await ask_modern(client, "a__ask", ALL)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
             late = await ask_modern(client, "a__ask", ALL, **answered(first, ACCEPT))
 
@@ -228,7 +228,7 @@ class TestOfAnOlderServer:
         async with gateway(PuppetSupervisor(door), tmp_path) as served, Wire(served.addresses[0]) as client:
             first = await ask_modern(client, "a__ask", ALL)
             await served.drain()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
         async with gateway(PuppetSupervisor(door), tmp_path) as served, Wire(served.addresses[0]) as client:
             late = await ask_modern(client, "a__ask", ALL, **answered(first, ACCEPT))
