@@ -97,7 +97,7 @@ class StdioClient:
 
     def unread(self) -> list[JsonObject]:
         """What has come and nobody has asked for; to be read once the process has ended."""
-        self._reader.join(10)
+        self._reader.join(20)
         while not self._lines.empty():
             self._waiting.append(json.loads(self._lines.get()))
         return self._waiting
@@ -115,8 +115,8 @@ class StdioClient:
     def clear(self) -> None:
         """End it whatever it does."""
         self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(20)
+        self._reader.join(20)
         for stream in (self._stdin, self._stdout, self._stderr):
             with suppress(BrokenPipeError):
                 stream.close()

@@ -199,7 +199,7 @@ def test_a_killed_daemon_leaves_no_worker(daemon: Callable[..., RunningDaemon], 
     assert "handled" == emit(running.control, 1, wait=15)[1]
     assert 3 == len(running.living())
     running.end(signal.SIGKILL)
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 20
     while running.living() and time.monotonic() < give_up:
         time.sleep(0.02)
     assert [] == running.living()

@@ -187,7 +187,7 @@ def test_hostile_heads(daemon: Besieged, name: str):
     host, _, port = daemon.tcp.rpartition(":")
     answer = b""
     with watched(daemon) as seen, socket.create_connection((host, int(port))) as connection:
-        connection.settimeout(5)
+        connection.settimeout(20)
         with contextlib.suppress(ConnectionError):  # what was sent beyond the limit may reset the connection
             connection.sendall(data)
             answer = connection.recv(65536)

@@ -114,7 +114,7 @@ def named_differs(request: Request, session: str | None) -> bool:
 
 def spec_of(url: str, **keys: Any) -> ServerSpec:
     quick = RestartPolicy(delay=0.05, max_delay=0.2)
-    probe = ProbePolicy(interval=60.0, timeout=0.3, failures=3)
+    probe = ProbePolicy(interval=60.0, timeout=1.0, failures=3)
     return ServerSpec(name="http", target=HttpTarget(url=url), **{"era": Era.LEGACY, "restart": quick, "probe": probe, **keys})
 
 

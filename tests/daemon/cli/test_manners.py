@@ -40,7 +40,7 @@ def in_terminal(command, environ):
             if not chunk:
                 break
             written += chunk
-        process.wait(10)
+        process.wait(20)
     os.close(ours)
     return written.decode()
 
