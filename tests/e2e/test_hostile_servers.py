@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -191,10 +192,10 @@ def test_floods_of_requests(daemon: Besieged, server: str):
 @again_where_slow
 def test_floods_of_log_messages_with_many_sessions(daemon: Besieged):
     """What a server logs for everybody is passed on to many sessions without holding anybody up."""
-    sessions = [Client(daemon).open() for _ in range(150)]
-    attack = Attack(daemon, "stdio")
-    refusals = attack.run("notifications", "unasked", count=50)
-    for session in sessions:
-        session.close()
+    with ExitStack() as sessions:
+        for _ in range(150):
+            sessions.enter_context(closing(Client(daemon).open()))
+        attack = Attack(daemon, "stdio")
+        refusals = attack.run("notifications", "unasked", count=50)
 
     assert {"rate"} == refusals.keys()
