@@ -14,7 +14,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.e2e.running import RunningDaemon, entry, is_alive, puppet
+from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.processes import is_alive
 from tests.supervisor.transports.http_rig import SERVERS
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 

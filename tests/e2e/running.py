@@ -48,14 +48,6 @@ def puppet(name: str, script: Path, *args: str, **keys: Any) -> str:
     return entry(name, sys.executable, script, *args, **{"stop": {"stdin": "300ms", "term": "300ms"}, **keys})
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
 class RunningDaemon:
     """A daemon under its own folder, with free ports and sockets of its own."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.e2e.running import RunningDaemon
+from tests.processes import resident
 from tests.stopwatch import Stopwatch, queued_for_a_cpu
 
 from mcpvisor.daemon.cli.client import server_path
@@ -109,7 +110,7 @@ class Besieged(RunningDaemon):
 
     def resident(self) -> int:
         """Bytes of memory that the daemon holds."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return resident(self.pid)
 
     def queued_for_a_cpu(self) -> float:
         """Seconds for which the daemon's main thread was ready to run and had no CPU: the machine's doing, not its own."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from tests.e2e.case import are_steps
-from tests.e2e.running import is_alive
+from tests.processes import is_alive
 
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.events import ProcessEnded, ProcessStarted, ServerStateChanged

@@ -23,6 +23,7 @@ import psutil
 import pytest
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -157,12 +158,6 @@ async def all_call(every: list[Client], seconds: float = 0.0) -> None:
     async with anyio.create_task_group() as calling:
         for client in every:
             calling.start_soon(client.call, seconds)
-
-
-async def until(look: Callable[[], Any], seconds: float = 30.0) -> None:
-    with anyio.fail_after(seconds):
-        while not look():
-            await anyio.sleep(0.02)
 
 
 async def apart(work: Callable[[], Any]) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.running import is_alive
+from tests.processes import is_alive
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, find_marked
 

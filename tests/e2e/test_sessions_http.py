@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
-from tests.supervisor.transports.http_rig import STREAM_HEAD, Request, raw_server, read_request, reply, result, until
+from tests.supervisor.transports.http_rig import STREAM_HEAD, Request, raw_server, read_request, reply, result
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import Event, SessionLost

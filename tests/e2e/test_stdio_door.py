@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from tests.e2e.running import RunningDaemon, puppet
 from tests.e2e.stdio_client import CHANGED, COMMAND, MODERN, StdioClient, modern
+from tests.processes import resident
 
 from mcpvisor.daemon.shim.messages import MAX_LINE
 
@@ -359,11 +359,6 @@ def test_an_endless_line_costs_no_memory(served, shim):
     assert None is error["id"]
     assert grown < 32 * 1024 * 1024
     assert "result" in client.call(1, "moody__pid")
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has now."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_an_id_in_use_and_a_flood_are_refused(served, shim):

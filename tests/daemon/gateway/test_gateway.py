@@ -11,8 +11,9 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CompleteRequestParams  # noqa: F401 # the SDK's client builds it from what a test gives
-from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.stopwatch import Stopwatch
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.offer import Offer

@@ -13,8 +13,9 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import pytest
-from tests.daemon.gateway.puppet import INSTANCE, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import INSTANCE, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call, initialize, raw
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.supervisor.offer import Offer

@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.daemon.gateway.puppet import Call, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import event_memory, event_stream
 from mcpvisor.daemon.gateway.event_memory import EventMemory, Shelf

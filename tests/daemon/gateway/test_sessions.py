@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call, events, initialize
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import session_transport
 from mcpvisor.daemon.gateway.settings import GatewayLimits

@@ -18,8 +18,9 @@ import pytest
 from mcp import Client
 from mcp.server.streamable_http import GET_STREAM_KEY
 from tests.daemon.gateway.hearing import ACKNOWLEDGED, SUBSCRIPTION, UPDATED, Hearing, listening, opened, subscribe
-from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, initialize
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import owners, sessions, streams, updates, watching
 from mcpvisor.daemon.gateway.catalogs import Catalogs

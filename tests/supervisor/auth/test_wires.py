@@ -22,8 +22,8 @@ from tests.supervisor.transports.http_rig import (
     result,
     shake_hands,
     spec_of,
-    until,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.auth.credential import Credential, CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.processes import is_alive
 
 from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE, find_marked, kill_marked, kill_once
@@ -44,13 +45,6 @@ def parent(servers: Path, instance: str, backend: str):
             process.kill()
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def within(seconds: float, is_so) -> bool:
     """Look again until it is so, or the time is over."""
     deadline = time.monotonic() + seconds
@@ -59,6 +53,10 @@ def within(seconds: float, is_so) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def ignores_sigterm(proc: Path) -> bool:
+    return bool(int(_status(proc)["SigIgn"], 16) & 1 << signal.SIGTERM - 1)
 
 
 def test_killed_daemon_leaves_no_child(servers, instance, anyio_backend):
@@ -76,6 +74,7 @@ def test_killed_daemon_leaves_no_child(servers, instance, anyio_backend):
 def test_signals_to_the_group_of_the_daemon_spare_the_guardian(servers, instance, anyio_backend):
     """SIGTERM, SIGINT and SIGHUP to the daemon's group, and to the guardian itself, do not end it before its work is done."""
     with parent(servers, instance, anyio_backend) as (process, ready):
+        assert within(20.0, lambda: ignores_sigterm(Path(f"/proc/{ready['guardian']}")))  # as it does once Python has begun
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(ready["guardian"], number)
         os.killpg(process.pid, signal.SIGTERM)
@@ -103,7 +102,7 @@ async def test_guardian_holds_nothing_of_the_daemon(instance):
         os.set_inheritable(read, True)
         async with Guardian(instance) as guardian:
             proc = Path(f"/proc/{guardian.pid}")
-            while b"sweep.py" not in (proc / "cmdline").read_bytes() or not (int(_status(proc)["SigIgn"], 16) & 0x4000):
+            while b"sweep.py" not in (proc / "cmdline").read_bytes() or not ignores_sigterm(proc):
                 await anyio.sleep(0.01)
             targets = sorted(os.readlink(fd).split(":")[0] for fd in (proc / "fd").iterdir())
             environment = (proc / "environ").read_bytes()

@@ -241,10 +241,3 @@ async def shake_hands(wire: HttpWire | SseWire) -> None:
 async def echo(wire: HttpWire | SseWire, text: str = "hello") -> str:
     """The text that the tool `echo` gives back."""
     return (await wire.request("tools/call", {"name": "echo", "arguments": {"text": text}}))["content"][0]["text"]
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until something that gives no event has become true."""
-    with anyio.fail_after(seconds):
-        while not condition():
-            await anyio.sleep(0.01)

@@ -20,9 +20,9 @@ from tests.supervisor.transports.http_rig import (
     result,
     session,
     spec_of,
-    until,
     wired,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.answer_stream import MAX_BARREN, Cut, Resumption

@@ -17,8 +17,8 @@ from tests.supervisor.transports.http_rig import (
     raw_server,
     reply,
     session,
-    until,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.transports.push import PushPacing
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 from tests.ports import kept_port
-from tests.supervisor.transports.http_rig import BOTH, SERVERS, echo, session, until
+from tests.supervisor.transports.http_rig import BOTH, SERVERS, echo, session
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import RequestFailed
 

@@ -31,9 +31,9 @@ from tests.supervisor.transports.http_rig import (
     session,
     shake_hands,
     spec_of,
-    until,
     wired,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.open_calls import CallClock, OpenCall, Origin

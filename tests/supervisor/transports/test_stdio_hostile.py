@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.processes import resident
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.intake import UNASKED_BURST
@@ -36,10 +36,6 @@ CORPUS = {
     "64-mb-line": ("out.write(head + b'\"' + b'x' * (64 << 20) + b'\"}\\n');", "size"),
     "quoted-commas": ("out.write(head + b'{\"a\":\"' + b',' * (20 << 20) + b'\"}}\\n');", None),
 }
-
-
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("name", CORPUS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.questions.asked import (
     ACCEPT,
     ALL,
@@ -25,6 +25,7 @@ from tests.daemon.gateway.questions.asked import (
     wants,
 )
 from tests.daemon.gateway.wire import Wire, call, events
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.handlers.contract import HandlerAnswer, HandlerQuestion
