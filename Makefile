@@ -11,7 +11,7 @@ PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/nul
 # Further arguments of pytest, as in: make test ARGS='-k stdio -x'
 ARGS   ?=
 # How many tests run side by side: more than there are processors, since most of them wait most of the time. Those that
-# measure run by themselves, afterwards.
+# measure run by themselves, before: their one process prepares the modules of tests for all that follow.
 WORKERS ?= 6
 UV     ?= 0.13.9
 
@@ -34,7 +34,7 @@ demo: $(VENV)/.runtime
 	@exec $(BIN)/mcpvisor demo
 
 test: $(VENV)/.dev
-	@status=0; for phase in "--alone=without -n $(WORKERS)" --alone=only; do \
+	@status=0; for phase in --alone=only "--alone=without -n $(WORKERS)"; do \
 	  $(BIN)/pytest $$phase $(ARGS) || { status=$$?; [ $$status = 1 ] || exit $$status; }; \
 	done; exit $$status
 

@@ -4,8 +4,8 @@ A test that needs a real program carries a marker. Where the program is missing 
 run says so with the remedy. With MCPVISOR_REQUIRE_ALL=1, as in CI, a missing program is an error, and so is any test that
 was skipped or deselected.
 
-Tests that measure carry the marker `alone`. `make test` runs all others side by side first (`--alone=without -n ...`), and
-then these, one after another (`--alone=only`). Side by side, the tests of a module that share something (a daemon, mostly) go
+Tests that measure carry the marker `alone`. `make test` runs these first, one after another (`--alone=only`), and then all
+others side by side (`--alone=without -n ...`). Side by side, the tests of a module that share something (a daemon, mostly) go
 to the same process, so that it is made once, and what takes longest begins first.
 """
 
@@ -26,6 +26,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SERVERS = Path(__file__).parent / "servers"
 REQUIRE_ALL = os.environ.get("MCPVISOR_REQUIRE_ALL") == "1"
+AUTHORITIES = Path(__file__).with_name("authorities.pem")
+"""The one authority that is trusted where nothing is measured: to read those of the system takes longer than most tests."""
+
 OUTPUT = "mcpvisor-selection"
 """Where a process of several keeps what it has left out."""
 
@@ -196,7 +199,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    gc.unfreeze()  # hypothesis asks the collector who holds what, and where no test needs it, it is imported after the last
+    if "hypothesis" not in sys.modules:  # it asks the collector who holds what, and is imported after the last test then
+        gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -225,6 +229,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("NODE_SERVERS", str(node_folder()))
+    if config.getoption("alone") == "without":
+        os.environ.setdefault("SSL_CERT_FILE", str(AUTHORITIES))
     config.pluginmanager.register(Selection(config.getoption("alone")), "mcpvisor-selection")
 
 

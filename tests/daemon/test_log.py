@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.stopwatch import Stopwatch
 
 from mcpvisor.daemon.log import Log, choose_writer, is_journal
 from mcpvisor.daemon.log_sink import QUEUE_CHARACTERS, QUEUE_RECORDS, LogRecord
@@ -277,7 +278,7 @@ class Journald:
         self.path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(path)
-        self.socket.settimeout(5)
+        self.socket.settimeout(20)
 
     def read(self) -> bytes:
         """One record, from its datagram or from the memory file that came with it."""
@@ -371,19 +372,13 @@ async def flood(number: int) -> None:
         await asyncio.sleep(0)
 
 
-def waited_for_a_processor() -> float:
-    """Seconds this thread was ready to run while the machine ran something else: no stall of ours."""
-    with open("/proc/thread-self/schedstat") as file:
-        return int(file.read().split()[1]) / 1e9
-
-
 async def lag_of(work: Coroutine[Any, Any, None]) -> float:
     """The worst lateness, in seconds, of a heart that beats every 10 ms while the work is done."""
-    worst, task = 0.0, asyncio.ensure_future(work)
+    worst, task, watch = 0.0, asyncio.ensure_future(work), Stopwatch()
     while not task.done():
-        before, others = time.monotonic(), waited_for_a_processor()
+        watch.start()
         await asyncio.sleep(0.01)
-        worst = max(worst, time.monotonic() - before - 0.01 - (waited_for_a_processor() - others))
+        worst = max(worst, watch.seconds() - 0.01)
     await task
     return worst
 
@@ -403,7 +398,6 @@ def unread(request, tmp_path):
     journald.socket.close()
 
 
-@pytest.mark.alone
 @pytest.mark.anyio
 async def test_a_reader_that_stopped_stalls_nothing(unread):
     """100,000 records to a reader that does not read keep the loop's lag under 250 ms, and the lost ones are counted."""
@@ -412,9 +406,10 @@ async def test_a_reader_that_stopped_stalls_nothing(unread):
     log.install()
     gc.collect()  # what other tests have left is not what is measured
     worst = await lag_of(flood(100_000))
-    start = time.monotonic()
+    watch = Stopwatch()
+    watch.start()
     log.close(0.2)
-    closing = time.monotonic() - start
+    closing = watch.seconds()
 
     assert worst < 0.25
     assert closing < 1.0
@@ -437,9 +432,9 @@ def test_the_newest_records_survive_a_jam():
 
     reader = threading.Thread(target=read)
     reader.start()
-    log.close(5)
+    log.close(20)
     os.close(writing)
-    reader.join(5)
+    reader.join(20)
 
     assert 19_999 == seen[-1]["index"]
     assert list(range(20_000 - 5000, 20_000)) == [line["index"] for line in seen[-5000:]]
@@ -451,11 +446,12 @@ def test_the_queue_is_bounded_in_size_too():
     reading, writing = os.pipe()
     log = Log(JsonWriter(writing))
     log.install()
-    for index in range(2000):
+    many = 2 * QUEUE_CHARACTERS // 60_000
+    for index in range(many):
         structlog.get_logger().info("x" * 60_000, index=index)
 
     assert log._sink._characters <= QUEUE_CHARACTERS
-    assert log.dropped > 1000
+    assert log.dropped >= many // 2 - 2  # of those that it has room for, one may be with the reader
     os.close(reading)
     log.close()
     os.close(writing)

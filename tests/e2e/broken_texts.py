@@ -33,6 +33,13 @@ SETTINGS = (
 )
 
 
+KINDS = (
+    *("truncated", "wrong type", "duplicate", "encoding", "UTF-16", "half character", "deep"),
+    *("number", "long", "many", "expansion", "name", "unknown", "garbage"),
+)
+"""What can be wrong with a text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """One broken text of a file. `line` is where it says that the fault is: None for any line, 0 for none at all."""
@@ -44,20 +51,21 @@ class Text:
 
 
 class Texts:
-    """The good texts of the three files, and broken ones beside them."""
+    """The good texts of the three files, and broken ones of one kind beside them."""
 
-    def __init__(self, good: dict[str, str], seed: int) -> None:
+    def __init__(self, good: dict[str, str], seed: int, kind: str) -> None:
         self._good = good
-        self._random = random.Random(seed)
+        self._kind = kind
+        self._random = random.Random(f"{seed} {kind}")
 
-    def all(self, each: int) -> Iterator[Text]:
-        """`each` texts of every kind."""
-        kinds: tuple[Callable[[], Text], ...] = (
+    def some(self, count: int) -> Iterator[Text]:
+        """So many of them."""
+        makers: tuple[Callable[[], Text], ...] = (
             *(self._truncated, self._wrong_type, self._duplicate, self._bytes, self._utf_16, self._half_character),
             *(self._deep, self._number, self._long, self._many, self._expansion, self._name, self._unknown, self._garbage),
         )
-        for kind in kinds:
-            yield from (kind() for _ in range(each))
+        make = dict(zip(KINDS, makers, strict=True))[self._kind]
+        return (make() for _ in range(count))
 
     def _target(self) -> str:
         return self._random.choice(TARGETS)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.events import Event
@@ -87,9 +88,7 @@ class Case:
 
     async def until(self, is_so: Callable[[], bool], seconds: float = 30) -> None:
         """Return once it is so; for what a puppet notes there is no event to wait for."""
-        with anyio.fail_after(seconds):
-            while not is_so():
-                await anyio.sleep(0.01)
+        await until(is_so, seconds)
 
 
 def are_steps(steps: list[float], waits: list[float]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from tests import nursery
 from tests.e2e.running import RunningDaemon, entry
 
-READY_SECONDS = 15
+READY_SECONDS = 30
 POLICY = """
 [handlers.yes]
 type = "policy"

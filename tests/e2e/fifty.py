@@ -14,7 +14,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.e2e.running import RunningDaemon, entry, is_alive, puppet
+from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.processes import is_alive
 from tests.supervisor.transports.http_rig import SERVERS
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 
@@ -198,11 +199,19 @@ class Fifty:
         self.mark = len(self.events)
 
     def touch(self) -> None:
-        """Have a resource change, and see that the client hears of it, once and on its stream."""
-        heard = len(self.client.heard)
+        """Have a resource change, and see that the client hears of it, once and on its stream.
+
+        The event of it has come as well then, and with it all that was told before.
+        """
+        heard, told = len(self.client.heard), self._touches()
         self.web.control("touch", uri=URI)
         self.running.until(lambda: len(self.client.heard) > heard, "an update for the client")
+        self.running.until(lambda: self._touches() > told, "the event of the update")
         assert [URI] == self.client.heard[heard:]
+
+    def _touches(self) -> int:
+        """How many events have told of the client's resource."""
+        return sum((event["kind"], event.get("server")) == ("resource_updated", "w0") for event in self.events)
 
     def web_sessions(self) -> tuple[int, int]:
         """How many sessions and subscriptions the HTTP process was ever asked for."""

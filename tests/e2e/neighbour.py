@@ -17,7 +17,8 @@ import threading
 import time
 from typing import Any
 
-from tests.e2e.siege import Client, Stopwatch
+from tests.e2e.siege import Client
+from tests.stopwatch import Stopwatch
 
 GIVES_UP = 30.0
 """Seconds after which `end` answers although there are fewer calls."""

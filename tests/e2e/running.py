@@ -23,8 +23,8 @@ from mcpvisor.supervisor.process.sweep import find_marked
 T = TypeVar("T")
 
 START_SECONDS = 60.0
-END_SECONDS = 20.0
-SWEEP_SECONDS = 10.0
+END_SECONDS = 30.0
+SWEEP_SECONDS = 20.0
 """How long the guardian of a daemon that was killed may take."""
 
 
@@ -46,14 +46,6 @@ def entry(name: str, *command: str | Path, **keys: Any) -> str:
 def puppet(name: str, script: Path, *args: str, **keys: Any) -> str:
     """The table of one puppet server, run by this Python; its ladder of ends is short."""
     return entry(name, sys.executable, script, *args, **{"stop": {"stdin": "300ms", "term": "300ms"}, **keys})
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 class RunningDaemon:
@@ -123,7 +115,7 @@ class RunningDaemon:
 
     def status(self, **query: Any) -> dict[str, Any]:
         """What `mcpvisor status --json` prints; `wait` in seconds until all is as it is wanted."""
-        answer: dict[str, Any] = self.control.get("/v1/status", query or None, timeout=5 + float(query.get("wait", 0)))
+        answer: dict[str, Any] = self.control.get("/v1/status", query or None, timeout=20 + float(query.get("wait", 0)))
         return answer
 
     def server(self, name: str) -> dict[str, Any]:
@@ -182,7 +174,7 @@ class RunningDaemon:
                 raise AssertionError(f"the daemon does not serve:\n{self.log_text()}")
             time.sleep(0.02)
 
-    def until_ready(self, seconds: int = 20) -> dict[str, Any]:
+    def until_ready(self, seconds: int = 60) -> dict[str, Any]:
         """The status once every server is as it is wanted."""
         status = self.status(wait=seconds)
         assert status["healthy"], json.dumps(status["servers"], indent=1)

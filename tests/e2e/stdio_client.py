@@ -53,7 +53,7 @@ class StdioClient:
         """Write one message."""
         self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def receive(self, is_wanted: Any, seconds: float = 15) -> JsonObject:
+    def receive(self, is_wanted: Any, seconds: float = 30) -> JsonObject:
         """The first message that is wanted; those before it are kept for others."""
         for message in self._waiting:
             if is_wanted(message):
@@ -70,20 +70,20 @@ class StdioClient:
                 return message
             self._waiting.append(message)
 
-    def answer(self, request_id: Any, seconds: float = 15) -> JsonObject:
+    def answer(self, request_id: Any, seconds: float = 30) -> JsonObject:
         """The answer to a request."""
         return self.receive(lambda one: "method" not in one and one.get("id") == request_id, seconds)
 
-    def notified(self, method: str, seconds: float = 15) -> JsonObject:
+    def notified(self, method: str, seconds: float = 30) -> JsonObject:
         """A notification or request of that method."""
         return self.receive(lambda one: one.get("method") == method, seconds)
 
-    def ask(self, request_id: Any, method: str, params: JsonObject | None = None, seconds: float = 15) -> JsonObject:
+    def ask(self, request_id: Any, method: str, params: JsonObject | None = None, seconds: float = 30) -> JsonObject:
         """The answer to a request that is sent now."""
         self.send(id=request_id, method=method, params=params or {})
         return self.answer(request_id, seconds)
 
-    def call(self, request_id: Any, tool: str, seconds: float = 15, **arguments: Any) -> JsonObject:
+    def call(self, request_id: Any, tool: str, seconds: float = 30, **arguments: Any) -> JsonObject:
         """The answer to a call of a tool, in a session."""
         return self.ask(request_id, "tools/call", {"name": tool, "arguments": arguments}, seconds)
 
@@ -97,17 +97,17 @@ class StdioClient:
 
     def unread(self) -> list[JsonObject]:
         """What has come and nobody has asked for; to be read once the process has ended."""
-        self._reader.join(10)
+        self._reader.join(20)
         while not self._lines.empty():
             self._waiting.append(json.loads(self._lines.get()))
         return self._waiting
 
-    def end(self, seconds: float = 10) -> tuple[int, str]:
+    def end(self, seconds: float = 20) -> tuple[int, str]:
         """Close stdin; the exit code, and what was written on stderr."""
         self._stdin.close()
         return self.wait(seconds)
 
-    def wait(self, seconds: float = 10) -> tuple[int, str]:
+    def wait(self, seconds: float = 20) -> tuple[int, str]:
         """The exit code, and what was written on stderr."""
         code = self.process.wait(seconds)
         return code, self._stderr.read().decode()
@@ -115,8 +115,8 @@ class StdioClient:
     def clear(self) -> None:
         """End it whatever it does."""
         self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(20)
+        self._reader.join(20)
         for stream in (self._stdin, self._stdout, self._stderr):
             with suppress(BrokenPipeError):
                 stream.close()

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.e2e.broken_places import Place, all_places, clear, unreadable_places
-from tests.e2e.broken_texts import JSON, MAIN, TOML, Text, Texts, good_texts
+from tests.e2e.broken_texts import JSON, KINDS, MAIN, TOML, Text, Texts, good_texts
 from tests.e2e.running import RunningDaemon, entry, serving
 
 from mcpvisor.daemon.config.load import load
@@ -175,11 +175,12 @@ def described(text: Text) -> str:
     return f"{text.kind} {text.target}: {shown!r}"
 
 
-def test_broken_texts(besieged: Besieged, seed: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_broken_texts(besieged: Besieged, seed: int, kind: str) -> None:
     """A text that is wrong is named with file and line, by `check` and by a daemon, which goes on as it was."""
     besieged.mend()
     count = 0
-    for text in Texts(besieged.good, seed).all(TEXTS_OF_A_KIND):
+    for text in Texts(besieged.good, seed, kind).some(TEXTS_OF_A_KIND):
         what, file = described(text), besieged.config / text.target
         file.write_bytes(text.content)
         found = check_in_process(besieged)
@@ -192,7 +193,7 @@ def test_broken_texts(besieged: Besieged, seed: int) -> None:
         assert_mended(besieged, what)
         count += 1
 
-    assert 14 * TEXTS_OF_A_KIND == count
+    assert (14, TEXTS_OF_A_KIND) == (len(KINDS), count)
     assert besieged.memory() < besieged.first_memory + MORE_MEMORY
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
-from tests.supervisor.transports.http_rig import Request, mcp, raw_server, read_request, reply, result, until
+from tests.supervisor.transports.http_rig import Request, mcp, raw_server, read_request, reply, result
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.principal import Principal
@@ -30,9 +31,9 @@ def busy(retry_after: str | None, status: str = "429 Too Many Requests") -> byte
 
 
 class Limited:
-    """A server that answers calls with what `refusals` holds, one after another, and with results when it is empty."""
+    """A server that answers calls with what `refusals` hold, or make then, one after another; with results after the last."""
 
-    def __init__(self, *refusals: bytes) -> None:
+    def __init__(self, *refusals: bytes | Callable[[], bytes]) -> None:
         self.refusals = list(refusals)
         self.calls: list[float] = []
         """When each call came."""
@@ -45,7 +46,8 @@ class Limited:
         if request.message["method"] not in ("tools/call", "resources/read"):
             return reply(result(request, {}))
         self.calls.append(time.monotonic())
-        return self.refusals.pop(0) if self.refusals else reply(result(request, {"content": []}))
+        refusal = self.refusals.pop(0) if self.refusals else reply(result(request, {"content": []}))
+        return refusal if isinstance(refusal, bytes) else refusal()
 
 
 @asynccontextmanager
@@ -63,7 +65,7 @@ def spec_of(url: str, **keys: Any) -> ServerSpec:
 
 async def call(supervisor: Supervisor, method: str = "tools/call", deadline: float | None = None) -> dict[str, Any]:
     params = {"name": "echo"} if method == "tools/call" else {"uri": "a:b"}
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         return await supervisor.connection("http").request(method, params, principal=ME, deadline=deadline)
 
 
@@ -76,8 +78,8 @@ async def failure_of(awaitable: Any) -> RequestFailed:
 @pytest.mark.parametrize(("form", "least"), [("1", 1.0), ("0", 0.5), ("date", 0.9), ("a date that is over", 0.5)])
 async def test_a_short_wait_is_waited_out(form: str, least: float) -> None:
     """A call that was surely not carried out is sent again when the server said, never at once, and has its answer."""
-    dates = {"date": formatdate(time.time() + 2, usegmt=True), "a date that is over": formatdate(time.time() - 60, usegmt=True)}
-    server = Limited(busy(dates.get(form, form)))
+    dates = {"date": 2, "a date that is over": -60}  # seconds from when the server says it
+    server = Limited(lambda: busy(formatdate(time.time() + dates[form], usegmt=True) if form in dates else form))
     async with supervised(server) as supervisor:
         got = await call(supervisor)
 

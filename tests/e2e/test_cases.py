@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import gc
 import re
-import resource
 import time
-from pathlib import Path
 
 import anyio
 import pytest
+from tests.processes import resident
 
 from mcpvisor.supervisor.cleaning import clean_text
 from mcpvisor.supervisor.errors import Outcome
@@ -129,10 +128,6 @@ class TestHugeLine:
         assert ["size"] == [refusal.reason for refusal in puppet.told(MessageRefused)]
         assert "next" == await puppet.call(text="next")
         assert (State.READY, 1) == (puppet.status.state, puppet.status.generation)
-
-
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class TestStderrFlood:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from tests.e2e.case import are_steps
-from tests.e2e.running import is_alive
+from tests.processes import is_alive
 
 from mcpvisor.supervisor.errors import Outcome
 from mcpvisor.supervisor.events import ProcessEnded, ProcessStarted, ServerStateChanged
@@ -82,7 +82,7 @@ class TestExits:
         pid = (await puppet.reach(State.READY)).pid
         await anyio.sleep(0.5)  # real uptime is the subject: nothing happens that could be waited for
         os.kill(pid, 9)
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             after = await puppet.supervisor.wait_until(
                 "puppet", lambda status: status.pid != pid and status.state in (State.READY, State.CRASH_LOOP)
             )
@@ -93,9 +93,9 @@ class TestExits:
 class TestSlowStart:
     async def test_a_cold_start_is_waited_for(self, case):
         """The limit of a start is its own, not that of a call; one process, no second one on top, others not held up."""
-        puppet = await case("stdio_slow_start", "1.5", "lossy", start_timeout=15.0, call_timeout=0.3, wait_ready=0.2)
+        puppet = await case("stdio_slow_start", "6", "lossy", start_timeout=60.0, call_timeout=0.3, wait_ready=0.2)
         other = await case("lite", name="other")
-        await other.reach(State.READY, seconds=1.4)
+        await other.reach(State.READY)
         seen = puppet.status.state
         early = await puppet.failure()
         await puppet.reach(State.READY)
@@ -110,10 +110,10 @@ class TestSlowStart:
 
     async def test_a_start_that_timed_out_says_that_stderr_was_moving(self, case):
         """The reason names the limit, and that the server was still at work: it needs time, not an edit."""
-        puppet = await case("stdio_slow_start", "30", "lossy", start_timeout=1.0)
+        puppet = await case("stdio_slow_start", "30", "lossy", start_timeout=3.0)
         reason = (await puppet.reach(State.BACKOFF)).reason
 
-        assert reason.startswith("did not answer the handshake within 1 s (start_timeout)")
+        assert reason.startswith("did not answer the handshake within 3 s (start_timeout)")
         assert "still writing to stderr" in reason
 
     async def test_a_silent_start_that_timed_out_does_not(self, case):
@@ -125,8 +125,8 @@ class TestSlowStart:
 
     async def test_later_tries_are_given_more_time(self, case):
         """A start that loses its progress when it is ended gets there in the end, for each try may take twice as long."""
-        puppet = await case("stdio_slow_start", "1.5", "lossy", start_timeout=0.6)
-        await puppet.reach(State.READY, seconds=15)
+        puppet = await case("stdio_slow_start", "3", "lossy", start_timeout=1.2)
+        await puppet.reach(State.READY)
 
         assert 3 == len(puppet.noted("start")) == puppet.status.generation
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.running import RunningDaemon, is_alive, puppet
+from tests.e2e.running import RunningDaemon, puppet
+from tests.processes import is_alive
 
 from mcpvisor.supervisor.process.delegation import empty, group_folder
 

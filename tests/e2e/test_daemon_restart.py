@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import psutil
 import pytest
 from tests.daemon.gateway.wire import Wire, call, events, initialize
 from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -43,10 +43,7 @@ class Counting:
     """A process that serves any number of HTTP servers, and writes down what it runs."""
 
     def __init__(self, script: Path, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [sys.executable, str(script), str(port), str(log)]
+        command = [sys.executable, str(script), "0", str(log)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
@@ -161,12 +158,6 @@ async def all_call(every: list[Client], seconds: float = 0.0) -> None:
     async with anyio.create_task_group() as calling:
         for client in every:
             calling.start_soon(client.call, seconds)
-
-
-async def until(look: Callable[[], Any], seconds: float = 30.0) -> None:
-    with anyio.fail_after(seconds):
-        while not look():
-            await anyio.sleep(0.02)
 
 
 async def apart(work: Callable[[], Any]) -> Any:

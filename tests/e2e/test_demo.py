@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.running import is_alive
+from tests.processes import is_alive
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, find_marked
 
@@ -65,7 +65,7 @@ class Demo:
 
     def run(self, command: str) -> tuple[str, str]:
         """What a command prints, on stdout and on stderr, that was copied from the tour into a shell."""
-        done = subprocess.run(["sh", "-c", command], env=self.env, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(["sh", "-c", command], env=self.env, capture_output=True, text=True, timeout=60)
         assert 0 == done.returncode, done.stderr
         return done.stdout, done.stderr
 
@@ -78,7 +78,7 @@ class Demo:
     def interrupt(self) -> int:
         """Ctrl-C: the signal goes to the whole foreground group."""
         os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(15)
+        return self.process.wait(30)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     yield running
     if running.process.poll() is None:
         running.process.terminate()
-        running.process.wait(15)
+        running.process.wait(30)
     print(running.said(), running.complained())
 
 
@@ -97,9 +97,9 @@ def test_the_tour_has_three_lines_that_are_true(demo):
     endpoint, call, kill = demo.tour()
     pids = demo.pids()
     gateway, metrics = re.findall(r"http://[^ ,;]+", endpoint)
-    with urllib.request.urlopen(metrics.rstrip("."), timeout=5) as page:
+    with urllib.request.urlopen(metrics.rstrip("."), timeout=20) as page:
         families = page.read().decode()
-    with urllib.request.urlopen(urllib.request.Request(gateway, data=INITIALIZE, headers=HEADERS), timeout=5) as answer:
+    with urllib.request.urlopen(urllib.request.Request(gateway, data=INITIALIZE, headers=HEADERS), timeout=20) as answer:
         greeting = answer.read().decode()
 
     assert '"serverInfo"' in greeting

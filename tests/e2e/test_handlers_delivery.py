@@ -77,7 +77,7 @@ def emit(control: ControlClient, number: int, wait: float = 0.01) -> tuple[str, 
 
 def counted(running: RunningDaemon, outcome: str) -> int:
     """How many events the metrics say to have that outcome."""
-    with urllib.request.urlopen(f"http://{running.addresses('metrics')[0]}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{running.addresses('metrics')[0]}/metrics", timeout=20) as page:
         text = page.read().decode()
     found = re.findall(rf'^mcpvisor_handler_events_total{{[^}}]*outcome="{outcome}"[^}}]*}} (\d+)', text, re.MULTILINE)
     return sum(map(int, found))
@@ -199,7 +199,7 @@ def test_a_killed_daemon_leaves_no_worker(daemon: Callable[..., RunningDaemon], 
     assert "handled" == emit(running.control, 1, wait=15)[1]
     assert 3 == len(running.living())
     running.end(signal.SIGKILL)
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 20
     while running.living() and time.monotonic() < give_up:
         time.sleep(0.02)
     assert [] == running.living()

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.running import entry, puppet
-from tests.e2e.siege import MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, besieged
+from tests.e2e.siege import MAX_GROWTH, MAX_HELD, Besieged, Client, Gauges, LostItsPace, again_where_slow, besieged
 
 pytestmark = pytest.mark.alone
 
@@ -83,7 +84,8 @@ class Attack:
         assert gauges.held < MAX_HELD
         assert gauges.lag < MAX_HELD
         assert gauges.growth < MAX_GROWTH
-        assert kept_its_pace
+        if not kept_its_pace:
+            raise LostItsPace(f"calls beside {weapon} were slow")
         return {reason: count for reason, count in refusals.items() if count}
 
     def _is_peace(self) -> bool:
@@ -110,6 +112,7 @@ class Attack:
 @pytest.mark.parametrize(
     ("server", "weapon"), [*(("stdio", weapon) for weapon in ANSWERS), *(("http", weapon) for weapon in ANSWERS_OVER_HTTP)]
 )
+@again_where_slow
 def test_hostile_answers(daemon: Besieged, server: str, weapon: str):
     """A hostile answer fails its own call with one named refusal; the session, other calls and other servers go on."""
     attack = Attack(daemon, server)
@@ -125,6 +128,7 @@ def test_hostile_answers(daemon: Besieged, server: str, weapon: str):
     ("server", "weapon"),
     [*(("stdio", weapon) for weapon in WORDS), *(("http", weapon) for weapon in (*WORDS, "sse-line"))],
 )
+@again_where_slow
 def test_hostile_words(daemon: Besieged, server: str, weapon: str):
     """What nobody asked for and nobody can read is one named refusal, and fails no call at all."""
     attack = Attack(daemon, server)
@@ -135,6 +139,7 @@ def test_hostile_words(daemon: Besieged, server: str, weapon: str):
 
 
 @pytest.mark.parametrize(("server", "weapon"), [(server, weapon) for weapon in LISTS for server in ("stdio", "http")])
+@again_where_slow
 def test_hostile_lists(daemon: Besieged, server: str, weapon: str):
     """A list that cannot be read is one named refusal; the one that is known stays, and calls go on."""
     attack = Attack(daemon, server)
@@ -147,6 +152,7 @@ def test_hostile_lists(daemon: Besieged, server: str, weapon: str):
 @pytest.mark.parametrize(
     ("server", "weapon"), [(server, weapon) for weapon in ("pages", "schemas") for server in ("stdio", "http")]
 )
+@again_where_slow
 def test_endless_lists(daemon: Besieged, server: str, weapon: str):
     """Of ten thousand tools of 64 KiB those within the limits are kept, the rest is one named refusal."""
     attack = Attack(daemon, server)
@@ -161,6 +167,7 @@ def test_endless_lists(daemon: Besieged, server: str, weapon: str):
     ("server", "way", "thousands"),
     [("stdio", "answer", 200), ("stdio", "unasked", 50), ("http", "answer", 100), ("http", "unasked", 50)],
 )
+@again_where_slow
 def test_floods_of_notifications(daemon: Besieged, server: str, way: str, thousands: int):
     """Up to 200,000 notifications are dropped above the rate, told of once a second, and the answer behind them comes."""
     attack = Attack(daemon, server)
@@ -172,6 +179,7 @@ def test_floods_of_notifications(daemon: Besieged, server: str, way: str, thousa
 
 
 @pytest.mark.parametrize("server", ["stdio", "http"])
+@again_where_slow
 def test_floods_of_requests(daemon: Besieged, server: str):
     """Requests of the server above the rate are refused, and never hold anybody up."""
     attack = Attack(daemon, server)
@@ -181,12 +189,13 @@ def test_floods_of_requests(daemon: Besieged, server: str):
     assert "result" in attack.answer
 
 
+@again_where_slow
 def test_floods_of_log_messages_with_many_sessions(daemon: Besieged):
     """What a server logs for everybody is passed on to many sessions without holding anybody up."""
-    sessions = [Client(daemon).open() for _ in range(150)]
-    attack = Attack(daemon, "stdio")
-    refusals = attack.run("notifications", "unasked", count=50)
-    for session in sessions:
-        session.close()
+    with ExitStack() as sessions:
+        for _ in range(150):
+            sessions.enter_context(closing(Client(daemon).open()))
+        attack = Attack(daemon, "stdio")
+        refusals = attack.run("notifications", "unasked", count=50)
 
     assert {"rate"} == refusals.keys()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from tests.ports import KeptPort
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.principal import Principal
@@ -26,17 +26,20 @@ class Counting:
     """The server process, which can be killed and started again on its port."""
 
     def __init__(self, script: Path, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self._port = KeptPort()
         self._script, self._log = script, log
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, str(self._script), str(self.port), str(self._log)]
+        command = [sys.executable, str(self._script), str(self._port.number), str(self._log)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        """Kill it for good."""
+        self.kill()
+        self._port.close()
 
     def kill(self) -> None:
         self.process.kill()
@@ -94,7 +97,7 @@ async def test_a_restart_under_a_hundred_callers(supervisor: Supervisor, servers
                     for key in late:
                         afterwards.start_soon(call, key)
     finally:
-        server.kill()
+        server.end()
 
     runs = [event["key"] for event in server.events("run")]
     assert len(server.events("initialize")) - before == 1

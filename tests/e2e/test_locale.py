@@ -21,8 +21,8 @@ async def main():
     async with Supervisor() as supervisor:
         await supervisor.apply([ServerSpec(name="p", target=StdioLaunch(command=sys.executable, args=(sys.argv[1],)))])
         params = {"name": "echo", "arguments": {"text": "\\u00dcbung \\u2603 \\u6587"}}
-        with anyio.fail_after(15):
-            result = await supervisor.connection("p").request("tools/call", params, principal=Principal("test"), deadline=15)
+        with anyio.fail_after(60):
+            result = await supervisor.connection("p").request("tools/call", params, principal=Principal("test"), deadline=60)
         sys.stdout.buffer.write(result["content"][0]["text"].encode("utf-8"))
         tool = supervisor.connection("p").offer.tools[0]
         sys.stdout.buffer.write(tool["description"].encode("utf-8"))

@@ -96,7 +96,7 @@ async def test_probes_of_a_busy_server_are_no_flood(http_case: Start) -> None:
     case, puppet = await http_case("http_narrow", "--room", "none", "--no-push")
     await case.reach(State.READY)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: case.call("slow", seconds=1.5))
+        tasks.start_soon(lambda: case.call("slow", seconds=3.0))
         await case.until(lambda: count(puppet, "tools/call") == 1)
         puppet.control("answers", **NOTHING)
         await case.failure()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests import nursery
-from tests.e2e.running import RunningDaemon, entry, is_alive, puppet
+from tests.e2e.running import RunningDaemon, entry, puppet
+from tests.processes import is_alive
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 from mcpvisor.daemon.cli.exits import Exit

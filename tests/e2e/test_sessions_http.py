@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
-from tests.supervisor.transports.http_rig import STREAM_HEAD, Request, raw_server, read_request, reply, result, until
+from tests.supervisor.transports.http_rig import STREAM_HEAD, Request, raw_server, read_request, reply, result
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.events import Event, SessionLost
@@ -114,17 +115,17 @@ def named_differs(request: Request, session: str | None) -> bool:
 
 def spec_of(url: str, **keys: Any) -> ServerSpec:
     quick = RestartPolicy(delay=0.05, max_delay=0.2)
-    probe = ProbePolicy(interval=60.0, timeout=0.3, failures=3)
+    probe = ProbePolicy(interval=60.0, timeout=1.0, failures=3)
     return ServerSpec(name="http", target=HttpTarget(url=url), **{"era": Era.LEGACY, "restart": quick, "probe": probe, **keys})
 
 
 async def ready(supervisor: Supervisor, generation: int = 1) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         await supervisor.wait_until("http", lambda status: status.state is State.READY and status.generation >= generation)
 
 
 async def call(supervisor: Supervisor, method: str = "tools/call", **options: Any) -> dict[str, Any]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         params = {"name": "echo", "arguments": {}} if method == "tools/call" else None
         return await supervisor.connection("http").request(method, params, principal=ME, **options)
 
@@ -232,12 +233,12 @@ async def test_a_session_that_could_not_be_ended_is_ended_later() -> None:
             await supervisor.apply([spec_of(url)])
             await ready(supervisor)
             await until(lambda: supervisor.status("http").push == "open")
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             await supervisor.wait_until("http", lambda status: status.state is State.BACKOFF and status.generation > 1)
         kept = room.session
         room.log.clear()
         async with again(room, url):
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 await supervisor.wait_until("http", lambda status: status.state in (State.READY, State.DEGRADED))
             await supervisor.close()
 

@@ -75,14 +75,15 @@ def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
     running = daemon(puppet("slow", servers / "stdio_sleeper.py"))
     running.until_ready()
     session = HttpCaller(running.gateway)
-    session.begin("slow__sleep", {"seconds": 7})
+    session.begin("slow__sleep", {"seconds": 7 if signals == 1 else 30})
     running.until(lambda: running.server("slow")["in_flight"] == 1, "the call")
     began = time.monotonic()
-    for _ in range(signals):
+    os.kill(running.pid, signal.SIGTERM)
+    while (ready := probe(running.gateway)) != (503, "draining"):  # two signals of one kind at one moment are one
+        assert ready == (200, "ok")
+        time.sleep(0.01)
+    if signals == 2:
         os.kill(running.pid, signal.SIGTERM)
-        while (ready := probe(running.gateway)) != (503, "draining"):  # two signals of one kind at one moment are one
-            assert ready == (200, "ok")
-            time.sleep(0.01)
     seen = running.server("slow")["state"] if signals == 1 else "draining"
     answer = session.answer()
     session.close()
@@ -94,7 +95,7 @@ def test_calls_in_flight_have_their_drain_unless_a_second_signal_comes(
         assert answer["result"]["content"] == [{"type": "text", "text": "slept"}]
     else:
         assert answer["error"]["code"] == -32000
-        assert took < 6.5
+        assert took < 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=lambda number: number.name)
@@ -115,7 +116,7 @@ def test_a_load_balancer_finds_out_before_anything_is_refused(
     daemon: Callable[..., RunningDaemon], servers: Path, *, hurried: bool
 ) -> None:
     """For the notice `/readyz` is 503 and `/livez` 200 while new sessions and calls are served; a second signal ends it."""
-    notice = 30 if hurried else 2
+    notice = 30 if hurried else 6
     running = daemon(puppet("slow", servers / "stdio_sleeper.py"), env={"MCPVISOR_GATEWAY__DRAIN_NOTICE": str(notice)})
     running.until_ready()
     assert probe(running.gateway) == (200, "ok")
@@ -174,7 +175,7 @@ def test_a_stop_that_nobody_looks_at_takes_no_notice(daemon: Callable[..., Runni
 def probe(gateway: str, path: str = "/readyz") -> tuple[int, str]:
     """What a probe says."""
     split = urlsplit(gateway)
-    connection = HTTPConnection(split.hostname or "", split.port, timeout=5)
+    connection = HTTPConnection(split.hostname or "", split.port, timeout=20)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

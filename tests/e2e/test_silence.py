@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.e2e.case import ME, Case
+from tests.ports import kept_port
 
 from mcpvisor.supervisor.errors import RequestFailed
 from mcpvisor.supervisor.events import ProbeMissed, ServerRestarted, SessionLost
@@ -22,7 +22,7 @@ from mcpvisor.supervisor.spec import HttpTarget, ProbePolicy, ServerSpec
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
 
-pytestmark = [pytest.mark.anyio, pytest.mark.alone]
+pytestmark = pytest.mark.anyio
 
 PROBE = ProbePolicy(interval=0.6, timeout=0.3, failures=3)
 WITHIN = PROBE.interval + PROBE.timeout * PROBE.failures
@@ -39,6 +39,7 @@ async def until_replaced(case: Case) -> float:
 
 
 class TestProcesses:
+    @pytest.mark.alone
     async def test_a_stopped_process(self, case: Callable[..., Awaitable[Case]]) -> None:
         """A child under SIGSTOP shows as degraded first and is then replaced by one that runs."""
         puppet = await case("stdio_moody", probe=PROBE)
@@ -53,6 +54,7 @@ class TestProcesses:
         assert ["probe"] == [event.cause for event in puppet.told(SessionLost)]
         assert after.pid != pid
 
+    @pytest.mark.alone
     async def test_a_deaf_process(self, case: Callable[..., Awaitable[Case]]) -> None:
         """A child that reads no more, whether or not its pipe is full."""
         puppet = await case("stdio_moody", probe=PROBE, call_timeout=0.5, concurrency=64)
@@ -73,6 +75,7 @@ class TestProcesses:
         await puppet.reach(State.READY)
         assert await puppet.call("pid")
 
+    @pytest.mark.alone
     async def test_a_closed_stdout(self, case: Callable[..., Awaitable[Case]]) -> None:
         """A child that can say nothing any more is found out at once, and its call fails then."""
         puppet = await case("stdio_moody", probe=PROBE)
@@ -86,7 +89,7 @@ class TestProcesses:
 
     async def test_one_that_is_silent_to_ping_alone(self, case: Callable[..., Awaitable[Case]]) -> None:
         """It is not started again for that: its lists are asked for instead."""
-        puppet = await case("stdio_moody", "--mute", "ping", probe=ProbePolicy(interval=0.2, timeout=0.2, failures=2))
+        puppet = await case("stdio_moody", "--mute", "ping", probe=ProbePolicy(interval=0.2, timeout=2.0, failures=2))
         pid = (await puppet.reach(State.READY)).pid
         await puppet.until(lambda: puppet.asked("tools/list") > 8)
 
@@ -120,16 +123,14 @@ class TestProcesses:
 @pytest.fixture
 def address() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """The URL of an HTTP server, and its process."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     script = Path(__file__).parents[1] / "servers" / "lite.py"
-    process = subprocess.Popen([sys.executable, str(script), "--http", str(port)])
-    try:
-        yield f"http://127.0.0.1:{port}/mcp", process
-    finally:
-        process.kill()
-        process.wait()
+    with kept_port() as port:
+        process = subprocess.Popen([sys.executable, str(script), "--http", str(port)])
+        try:
+            yield f"http://127.0.0.1:{port}/mcp", process
+        finally:
+            process.kill()
+            process.wait()
 
 
 @asynccontextmanager
@@ -141,6 +142,7 @@ async def reached(supervisor: Supervisor, spec: ServerSpec) -> AsyncIterator[Cas
 
 
 class TestHttp:
+    @pytest.mark.alone
     async def test_a_server_that_accepts_and_never_answers(
         self, supervisor: Supervisor, address: tuple[str, subprocess.Popen[bytes]]
     ) -> None:

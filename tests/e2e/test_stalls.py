@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,13 @@ from pathlib import Path
 import pytest
 from tests.e2e.running import entry, puppet
 from tests.e2e.siege import MAX_HELD, Besieged, Gauges, besieged
+from tests.stopwatch import Stopwatch
 
 from mcpvisor.supervisor.transports.resolver import LOOKUP_SECONDS
 
 SERVERS = Path(__file__).parents[1] / "servers"
 CALLS = 300
-END_SECONDS = 12.0
+END_SECONDS = 20.0
 """A daemon that something hangs on ends all the same, in about the time its servers are given."""
 
 needs_namespaces = pytest.mark.skipif(
@@ -39,15 +41,15 @@ QUIET = puppet("quiet", SERVERS / "lite.py")
 @contextlib.contextmanager
 def unmoved(daemon: Besieged, seconds: float) -> Iterator[None]:
     """For at least so long, and while the block lasts, no call, no probe and no status takes as much as 250 ms."""
-    slowest_status = 0.0
+    slowest_status, watch = 0.0, Stopwatch(daemon.pid, threading.get_native_id())
     neighbour = daemon.neighbour
     with Gauges(daemon) as gauges, neighbour.phase("stalled", least=CALLS):
         yield
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            queued, began = daemon.queued_for_a_cpu(), time.perf_counter()
+            watch.start()
             daemon.status()
-            slowest_status = max(slowest_status, time.perf_counter() - began - (daemon.queued_for_a_cpu() - queued))
+            slowest_status = max(slowest_status, watch.seconds())
             time.sleep(0.05)
 
     assert gauges.held < MAX_HELD
@@ -134,7 +136,7 @@ def test_stopped_journal(tmp_path: Path):
             with unmoved(daemon, seconds=2):
                 pass
             heard = written(daemon) - before
-            journald.settimeout(5)
+            journald.settimeout(20)
             later = [journald.recv(65536) for _ in range(200)]
 
     assert b"MESSAGE" in first
@@ -146,7 +148,7 @@ RESOLV = "nameserver 127.77.77.77\noptions timeout:30 attempts:2\n"
 """A name server that never answers: a lookup hangs for a minute."""
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @needs_namespaces
 def test_black_hole_for_dns(tmp_path: Path):
     """While no name is resolved nothing stalls, and the servers that need one say so; a known name is of use at once."""

@@ -23,7 +23,8 @@ from typing import Any
 import pytest
 from tests import nursery
 from tests.e2e.running import RunningDaemon, entry, puppet
-from tests.e2e.siege import Besieged, Client, Stopwatch, besieged
+from tests.e2e.siege import Besieged, Client, besieged
+from tests.stopwatch import Stopwatch
 from tests.supervisor.transports.http_rig import puppet as http_puppet
 
 SERVERS = Path(__file__).parents[1] / "servers"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from tests.e2e.running import RunningDaemon, puppet
 from tests.e2e.stdio_client import CHANGED, COMMAND, MODERN, StdioClient, modern
+from tests.processes import resident
 
 from mcpvisor.daemon.shim.messages import MAX_LINE
 
@@ -361,11 +361,6 @@ def test_an_endless_line_costs_no_memory(served, shim):
     assert "result" in client.call(1, "moody__pid")
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has now."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def test_an_id_in_use_and_a_flood_are_refused(served, shim):
     """An id can be in flight once, and a client that asks beyond all measure is refused before the gateway's others pay."""
     client = shim(served)
@@ -382,10 +377,11 @@ def test_an_id_in_use_and_a_flood_are_refused(served, shim):
 # Its end
 
 
-def test_the_end_of_stdin_ends_it_and_its_session(served, shim):
+@pytest.mark.alone
+def test_the_end_of_stdin_ends_it_and_its_session(own, shim):
     """What was asked before the end is still answered where that takes no time, and the gateway holds no session of it."""
-    before = sessions(served)
-    client = shim(served)
+    before = sessions(own)
+    client = shim(own)
     client.open()
     client.send(id=1, method="tools/call", params={"name": "moody__pid", "arguments": {}})
     client.send(id=2, method="tools/call", params={"name": "moody__sleep", "arguments": {"seconds": 60}})
@@ -396,7 +392,7 @@ def test_the_end_of_stdin_ends_it_and_its_session(served, shim):
     assert (0, "") == (code, said)
     assert [1] == [one["id"] for one in client.unread() if "result" in one]
     assert took < 2
-    assert before == sessions(served)
+    assert before == sessions(own)
 
 
 def sessions(running: RunningDaemon) -> str:
@@ -431,7 +427,7 @@ def test_a_signal_ends_it_at_once(served, shim, number, expected):
     client.send(id=1, method="tools/call", params={"name": "moody__sleep", "arguments": {"seconds": 60}})
     client.call(2, "moody__pid")
     client.process.send_signal(number)
-    code, said = client.wait(3)
+    code, said = client.wait()
 
     assert (expected, "") == (code, said)
     assert before == sessions(served)
@@ -444,7 +440,7 @@ def test_a_client_that_reads_no_more_ends_it(served, shim):
         process.stdout.close()
         process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         process.stdin.flush()
-        code = process.wait(10)
+        code = process.wait(20)
         said = process.stderr.read()
 
     assert (0, b"") == (code, said)

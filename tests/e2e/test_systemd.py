@@ -194,10 +194,10 @@ def test_a_stop_may_take_longer_than_its_timeout(service: Callable[..., Service]
 
 def test_systemd_hears_of_the_end_before_the_servers(service: Callable[..., Service]) -> None:
     """When somebody else ends the daemon, systemd knows that it is stopping before any server gets its first hint."""
-    unit = service(puppet("stubborn", "stdio_ladder.py", "hints", stop={"stdin": "3s", "term": "300ms"}))
+    unit = service(puppet("stubborn", "stdio_ladder.py", "hints", stop={"stdin": "6s", "term": "300ms"}))
     unit.start()
     unit.kill("TERM")
-    unit.until(lambda: unit.show("ActiveState") == "deactivating", "the news", 5)
+    unit.until(lambda: unit.show("ActiveState") == "deactivating", "the news")
     told = unit.show("StatusText")
     unit.until(lambda: unit.show("ActiveState") == "inactive", "the end")
 

@@ -130,7 +130,7 @@ async def test_a_server_that_was_updated_is_spoken_to_in_the_newer_era() -> None
     old = Stubborn(OLDER)
     async with raw_server(serve) as url, Supervisor(guarded=False) as supervisor:
         await supervisor.apply([ServerSpec(name="http", target=HttpTarget(url=url), restart=RestartPolicy(delay=0.05))])
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             await supervisor.wait_until("http", lambda status: status.state is State.READY)
             before = supervisor.status("http").era
             is_new = True

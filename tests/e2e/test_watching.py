@@ -16,10 +16,10 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.daemon.gateway.hearing import Hearing, listening, opened, subscribe
-from tests.daemon.gateway.puppet import until
 from tests.daemon.gateway.wire import Wire, call
 from tests.e2e.running import RunningDaemon, entry, puppet
 from tests.supervisor.transports.http_rig import puppet as http_puppet
+from tests.waiting import until
 
 from mcpvisor.daemon.cli.client import server_path
 

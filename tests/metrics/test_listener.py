@@ -26,13 +26,13 @@ def server(scene) -> Iterator[MetricsServer]:
 
 def scrape(server: MetricsServer, accept: str = "") -> bytes:
     request = urllib.request.Request(f"http://{server.addresses[0]}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as response:
+    with urllib.request.urlopen(request, timeout=20) as response:
         return response.read()
 
 
 def connect(server: MetricsServer) -> socket.socket:
     host, port = parse_listen(server.addresses[0])
-    return socket.create_connection((host, port), timeout=5)
+    return socket.create_connection((host, port), timeout=20)
 
 
 def test_port_0_takes_a_free_one_and_says_which(server):
@@ -46,7 +46,7 @@ def test_several_addresses_are_served(scene):
     server = MetricsServer(scene.registry, ["127.0.0.1:0", "[::1]:0"])
     server.start()
     try:
-        answers = [urllib.request.urlopen(f"http://{address}/metrics", timeout=5).status for address in server.addresses]
+        answers = [urllib.request.urlopen(f"http://{address}/metrics", timeout=20).status for address in server.addresses]
     finally:
         server.stop()
 
@@ -123,7 +123,7 @@ def test_stop_ends_everything_within_a_second(scene):
 
     assert took < 1.0
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(address, timeout=5)
+        socket.create_connection(address, timeout=20)
 
 
 @pytest.mark.alone

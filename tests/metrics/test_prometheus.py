@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import KeptPort
 
 import mcpvisor.metrics
 from mcpvisor.metrics.exposition import Exposition
@@ -30,12 +30,6 @@ def promtool(*arguments: str, cwd: Path | None = None, stdin: bytes = b"") -> tu
     assert program, "promtool is not installed; deselect with -m 'not prometheus'"
     done = subprocess.run([program, *arguments], input=stdin, capture_output=True, cwd=cwd, timeout=60)
     return done.returncode, (done.stdout + done.stderr).decode()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def test_promtool_finds_nothing_to_say_about_the_exposition(scene):
@@ -63,7 +57,8 @@ class Prometheus:
     def __init__(self, folder: Path, target: str) -> None:
         program = shutil.which("prometheus")
         assert program, "prometheus is not installed; deselect with -m 'not prometheus'"
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self._port = KeptPort()
+        self.url = f"http://127.0.0.1:{self._port.number}"
         config = folder / "prometheus.yml"
         scrape = {"job_name": "mcpvisor", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
         config.write_text(json.dumps({"scrape_configs": [scrape]}))
@@ -75,10 +70,10 @@ class Prometheus:
         )
 
     def get(self, path: str, **query: str) -> dict:
-        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=5) as response:
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=20) as response:
             return json.load(response)["data"]
 
-    def wait_for(self, expression: str, expected: list[str], seconds: float = 20) -> list[str]:
+    def wait_for(self, expression: str, expected: list[str], seconds: float = 60) -> list[str]:
         """The values of an expression, once they are as expected or when time is up."""
         deadline = time.monotonic() + seconds
         values: list[str] = ["nothing answered"]
@@ -93,6 +88,7 @@ class Prometheus:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(timeout=20)
+        self._port.close()
 
 
 @pytest.fixture

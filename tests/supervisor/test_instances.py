@@ -28,7 +28,8 @@ from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Order, Supervisor
 from mcpvisor.supervisor.transports.wire import WireEnd
 from tests.supervisor.memory_wire import MemoryServer
-from tests.supervisor.transports.http_rig import SERVERS, puppet, until
+from tests.supervisor.transports.http_rig import SERVERS, puppet
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -26,7 +26,7 @@ def spec(limits: ResourceLimits) -> ServerSpec:
 
 async def test_limits_that_do_not_hold_are_told_once_and_shown_until_they_are_gone() -> None:
     """One event for all restarts, the limits and the reason in the status; nothing more once the entry has no such limit."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with Supervisor(guarded=False, subtree=Subtree(why_not=WHY)) as supervisor:
             await supervisor.apply([spec(ResourceLimits(memory=1024**3, cpu=0.5, files=99))])
             limited = await supervisor.wait_until("files", lambda status: status.generation > 3)

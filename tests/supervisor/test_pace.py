@@ -187,7 +187,7 @@ async def test_whoever_gives_up_waiting_holds_up_nobody():
             await anyio.lowlevel.checkpoint()
             scope.cancel()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await long_work()
 
 

@@ -16,7 +16,8 @@ from mcpvisor.supervisor.questions import Belongs, Question
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.supervisor import Supervisor
-from tests.supervisor.transports.http_rig import SERVERS, puppet, until
+from tests.supervisor.transports.http_rig import SERVERS, puppet
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -341,7 +341,6 @@ async def test_an_offer_that_is_too_large_is_not_masked_and_not_remembered():
     assert small == later.offer
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(("entries", "members"), [(1900, 64), (1, 120_000)])
 @pytest.mark.anyio
@@ -352,14 +351,14 @@ async def test_a_large_offer_full_of_secrets_does_not_hold_the_loop(entries: int
         "name": "n",
         "inputSchema": {"properties": {f"k{n}": {"description": "s3cret-value " * 8} for n in range(members)}},
     }
-    longest, turn = 0.0, time.perf_counter()
+    longest = 0.0
 
     async def take_turns() -> None:
-        nonlocal longest, turn
+        nonlocal longest
         while True:
-            turn = time.perf_counter()
+            began = time.thread_time()  # what else runs on the machine does not count
             await anyio.lowlevel.checkpoint()
-            longest = max(longest, time.perf_counter() - turn)
+            longest = max(longest, time.thread_time() - began)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(take_turns)

@@ -37,7 +37,7 @@ class Daemon:
 
     def end(self) -> None:
         self._orders.close()
-        self.process.wait(10)
+        self.process.wait(20)
         self._answers.close()
 
 

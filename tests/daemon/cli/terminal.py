@@ -46,7 +46,7 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(20)
         os.close(self._ours)
 
     def type(self, keys: str) -> None:
@@ -70,7 +70,7 @@ class Terminal:
         """What was written since the last time, once the command has ended."""
         while self._read(PATIENCE):
             pass
-        self.process.wait(10)
+        self.process.wait(20)
         since, self._seen = self._seen, len(self.written)
         return self.written[since:]
 

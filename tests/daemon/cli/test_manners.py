@@ -6,11 +6,13 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.stopwatch import Stopwatch, queued_for_a_cpu
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def in_terminal(command, environ):
             if not chunk:
                 break
             written += chunk
-        process.wait(10)
+        process.wait(20)
     os.close(ours)
     return written.decode()
 
@@ -72,13 +74,15 @@ def test_thin_verbs_import_nothing_heavy(environ, verb):
 @pytest.mark.alone
 def test_status_of_200_servers_is_quick(start, command, environ):
     """`status` of 200 servers starts and answers in less than 150 ms, at least when the machine has time for it."""
-    path = str(start("--many", "200").path)
-    deadline, best = time.monotonic() + 20, 60.0
+    daemon = start("--many", "200")
+    watch, deadline, best = Stopwatch(daemon.process.pid, threading.get_native_id()), time.monotonic() + 20, 60.0
     while best >= 0.150 and time.monotonic() < deadline:
-        started = time.perf_counter()
-        done = subprocess.run([command, "--socket", path, "status"], env=environ, capture_output=True, text=True, timeout=20)
-        best = min(best, time.perf_counter() - started)
-        assert "200/200 ready" == done.stdout.splitlines()[0]
+        watch.start()
+        with subprocess.Popen([command, "--socket", daemon.path, "status"], env=environ, stdout=subprocess.PIPE) as process:
+            said = process.stdout.read().decode()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it can be asked as long as nobody has reaped it
+            best = min(best, watch.seconds() - queued_for_a_cpu(process.pid))
+        assert "200/200 ready" == said.splitlines()[0]
 
     assert best < 0.150
 

@@ -143,7 +143,7 @@ async def test_reloads_wait_for_each_other(etc: Path, environ: dict[str, str], w
     async def one() -> None:
         reports.append(await reloader.reload("command", goal.apply))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             for _ in range(10):
                 group.start_soon(one)

@@ -45,7 +45,7 @@ class Api:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx2.AsyncClient]:
         transport = httpx2.AsyncHTTPTransport(uds=str(self.path), verify=False)  # else it reads certificates first
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=5) as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=20) as client:
             yield client
 
 

@@ -24,7 +24,7 @@ async def explained(api, servers):
             words = [str(servers / word) if word.endswith(".py") else word for word in command]
             launch = StdioLaunch(command=words[0], args=tuple(words[1:]))
             async with api.served(), api.client() as client:
-                with anyio.fail_after(15):
+                with anyio.fail_after(30):
                     await supervisor.apply([ServerSpec(name="s", target=launch, origin="/etc/m.toml:3", **keys)])
                     while not until(explanation := (await client.get("/v1/servers/s")).json()):
                         await anyio.sleep(0.05)

@@ -34,7 +34,7 @@ def process():
     yield start
     for one in running:
         one.stdin.close()
-        one.wait(5)
+        one.wait(20)
 
 
 def refusal(uid=OWN, pid=0, groups=(), group=None):
@@ -69,7 +69,7 @@ def test_a_servers_process_may_not(process):
 def test_a_process_that_is_gone_may_not(process):
     """A process that has ended cannot be told from a server's, and may not."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait(5)
+    gone.wait(20)
 
     assert f"pid {gone.pid}" in refusal(pid=gone.pid)
     assert f"pid {gone.pid}" in refusal(pid=gone.pid, uid=12345, groups=[8], group=8)

@@ -133,7 +133,7 @@ def tls_server(certificate: Path) -> Iterator[tuple[int, list[bytes]]]:
         thread.start()
         yield listener.getsockname()[1], heard
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+    thread.join(20)
 
 
 def test_a_certificate_that_ends_soon_is_told(tls_server: tuple[int, list[bytes]], certificate: Path) -> None:

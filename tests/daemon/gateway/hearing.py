@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import anyio.abc
 import httpx2
-from tests.daemon.gateway.puppet import until
 from tests.daemon.gateway.wire import Wire, events
+from tests.waiting import until
 
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

@@ -221,10 +221,3 @@ def gateway(
         applied=applied,
         desk=desk,
     )
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until a condition holds, looking again every few milliseconds, for at most `seconds`."""
-    with anyio.fail_after(seconds):
-        while not condition():
-            await anyio.sleep(0.005)

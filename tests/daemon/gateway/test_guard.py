@@ -13,8 +13,9 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import pytest
-from tests.daemon.gateway.puppet import INSTANCE, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import INSTANCE, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call, initialize, raw
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.supervisor.offer import Offer
@@ -401,10 +402,19 @@ async def test_answers_that_nobody_reads(supervisor: PuppetSupervisor, tmp_path:
         host, _, port = served.addresses[0].removeprefix("http://").rpartition(":")
         async with await anyio.connect_tcp(host, int(port)) as stream:
             await stream.send(head.encode() + body)
-            await anyio.sleep(0.8)  # not reading is the point, and nothing else tells that the limit has passed
+            ours = stream.extra(anyio.abc.SocketAttribute.local_port)
+            with anyio.fail_after(20):
+                while _is_held(int(port), ours):  # not reading is the point
+                    await anyio.sleep(0.01)
             received = await _drain(stream)
 
     assert received < len(text)
+
+
+def _is_held(port: int, other: int) -> bool:
+    """Whether the end of a connection at one port, to another, is still open: 01 is ESTABLISHED."""
+    ends = (f"0100007F:{port:04X}", f"0100007F:{other:04X}", "01")
+    return any(tuple(line.split()[1:4]) == ends for line in Path("/proc/net/tcp").read_text().splitlines())
 
 
 async def _drain(stream: anyio.abc.ByteReceiveStream) -> int:

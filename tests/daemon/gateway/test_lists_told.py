@@ -8,8 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.daemon.gateway.hearing import SUBSCRIPTION, listening, opened, subscribe
-from tests.daemon.gateway.puppet import PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings

@@ -12,8 +12,8 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
-from tests.daemon.gateway.puppet import until
 from tests.supervisor.transports.http_rig import puppet
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings

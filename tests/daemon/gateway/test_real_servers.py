@@ -37,7 +37,7 @@ async def test_from_start_to_kill(servers: Path, tmp_path: Path, era: str):
             echoed = await client.call_tool("lite__echo", {"text": "hello"})
             pid = int((await client.call_tool("lite__pid", {})).content[0].text)
             os.kill(pid, signal.SIGKILL)
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 await supervisor.wait_until("lite", lambda status: status.generation > 1 and status.state is State.READY)
             new_pid = int((await client.call_tool("lite__pid", {})).content[0].text)
 

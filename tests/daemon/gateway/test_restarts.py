@@ -8,8 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call, events, initialize
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import sessions
 from mcpvisor.daemon.gateway.book import hash_of

@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.daemon.gateway.puppet import Call, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import event_memory, event_stream
 from mcpvisor.daemon.gateway.event_memory import EventMemory, Shelf
@@ -233,7 +234,7 @@ async def test_an_answer_that_comes_while_a_ping_is_written(monkeypatch: pytest.
 
     track, line = EventMemory(Shelf()).open(1), Line(send, "session")
     await line.begin()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(follow, track, 0, line, otherwise=b"lost"))
             await blocked.wait()

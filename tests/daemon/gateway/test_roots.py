@@ -8,8 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 import trio.testing
-from tests.daemon.gateway.puppet import PuppetConnection, PuppetSupervisor, gateway, until
+from tests.daemon.gateway.puppet import PuppetConnection, PuppetSupervisor, gateway
 from tests.daemon.gateway.wire import Wire
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.roots import METHOD, PAUSE, RootsNews
 from mcpvisor.supervisor.principal import Principal

@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, call, events, initialize
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import session_transport
 from mcpvisor.daemon.gateway.settings import GatewayLimits
@@ -194,11 +195,11 @@ async def test_sessions_in_use_are_kept(supervisor: PuppetSupervisor, tmp_path: 
 
 async def test_idle_sessions_end(supervisor: PuppetSupervisor, tmp_path: Path):
     """A session without a request for the idle limit is gone; one whose client listens is kept."""
-    limits = GatewayLimits(session_idle_seconds=0.2, grace_seconds=1)
+    limits = GatewayLimits(session_idle_seconds=1.5, grace_seconds=1)
     async with gateway(supervisor, tmp_path, limits=limits) as served, Wire(served.addresses[0]) as client:
         await client.open()
         async with client.http.stream("GET", "/mcp", headers={"mcp-session-id": client.session or ""}):
-            await anyio.sleep(0.5)
+            await anyio.sleep(2.0)  # longer than the limit, in which nothing happens
             listening = served.sessions
         await until(lambda: served.sessions == 0)
         after = await client.post(call("a__echo"))

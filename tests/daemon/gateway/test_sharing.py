@@ -13,7 +13,7 @@ import anyio
 import pytest
 from mcp.client.client import Client
 from mcp_types import ElicitResult
-from tests.daemon.gateway.puppet import until
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.gateway import Gateway
 from mcpvisor.daemon.gateway.settings import GatewaySettings

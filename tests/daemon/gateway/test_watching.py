@@ -18,8 +18,9 @@ import pytest
 from mcp import Client
 from mcp.server.streamable_http import GET_STREAM_KEY
 from tests.daemon.gateway.hearing import ACKNOWLEDGED, SUBSCRIPTION, UPDATED, Hearing, listening, opened, subscribe
-from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.wire import Wire, initialize
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway import owners, sessions, streams, updates, watching
 from mcpvisor.daemon.gateway.catalogs import Catalogs
@@ -430,7 +431,7 @@ async def test_limits_of_streams(supervisor: PuppetSupervisor, tmp_path: Path, l
         refused = await modern.modern(message)
         first.scope.cancel()
         answers: list[Hearing] = []
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not answers or not answers[-1].messages:
                 answers.append(await listening(modern, tasks, toolsListChanged=True))
 
@@ -575,7 +576,7 @@ async def test_the_clients_of_the_sdk(supervisor: PuppetSupervisor, tmp_path: Pa
         else:
             async with client.listen(resource_subscriptions=["MiXeD://Case/", "nobody://x"]) as stream:
                 supervisor.subscriptions("a").updated("MiXeD://Case/")
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     assert (await anext(aiter(stream))).uri == "MiXeD://Case/"
                 assert stream.honored.resource_subscriptions == ["MiXeD://Case/"]
         await until(lambda: supervisor.watched("a") == {})

@@ -33,7 +33,7 @@ class Wire:
         transport = httpx2.AsyncHTTPTransport(uds=uds, verify=False)
         base = "http://localhost" if uds else address
         headers = {**HEADERS, **({"authorization": f"Bearer {token}"} if token else {})}
-        self.http = httpx2.AsyncClient(base_url=base, headers=headers, transport=transport, timeout=10)
+        self.http = httpx2.AsyncClient(base_url=base, headers=headers, transport=transport, timeout=30)
         self.session: str | None = None
 
     async def __aenter__(self) -> Self:
@@ -78,7 +78,7 @@ class Wire:
 
 
 async def raw(address: str, data: bytes, *, end: bool = False) -> bytes:
-    """Send bytes as they are; everything that comes back until the gateway closes, for at most 5 s."""
+    """Send bytes as they are; everything that comes back until the gateway closes, for at most 20 s."""
     url = urlsplit(address)
     stream = await anyio.connect_tcp(url.hostname or "", url.port or 0)
     received = b""
@@ -86,7 +86,7 @@ async def raw(address: str, data: bytes, *, end: bool = False) -> bytes:
         await stream.send(data)
         if end:
             await stream.send_eof()
-        with anyio.move_on_after(5):
+        with anyio.move_on_after(20):
             try:
                 while True:
                     received += await stream.receive()

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.stopwatch import Stopwatch
 from tests.supervisor.transports.certificates import Authority
 from tests.supervisor.transports.http_rig import Puppet, puppet, raw_server
 
@@ -41,7 +43,7 @@ def hook(url: str, **changes: Any) -> WebhookHandler:
 
 
 async def failing(handler: WebhookHandler, event: HandlerEvent = EVENT) -> DeliveryFailed:
-    with anyio.fail_after(10), pytest.raises(DeliveryFailed) as caught:
+    with anyio.fail_after(20), pytest.raises(DeliveryFailed) as caught:
         await handler.deliver(event)
     return caught.value
 
@@ -142,7 +144,7 @@ async def test_a_delivery_can_be_cancelled(receiver: Puppet) -> None:
                 await handler.deliver(EVENT)
             assert scope.cancelled_caught
         receiver.control("set", turns=[])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await handler.deliver(EVENT)
     receiver.control("open")
 
@@ -157,7 +159,7 @@ async def test_its_end_fails_what_is_under_way(receiver: Puppet) -> None:
             await handler.answer(QUESTION)
         failures.append(str(caught.value))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks, hook(receiver.url) as handler:
             tasks.start_soon(ask)
             while not receiver.state()["seen"]:
@@ -171,9 +173,10 @@ async def test_the_status_alone_decides(receiver: Puppet, turn: str) -> None:
     """An event is handled once a good status has come, whatever becomes of the body behind it, within two seconds."""
     receiver.control("set", turns=[turn])
     async with hook(receiver.url) as handler:
-        began = anyio.current_time()
+        watch = Stopwatch(threading.get_native_id(), receiver.process.pid)
+        watch.start()
         await handler.deliver(EVENT)
-        assert anyio.current_time() - began < 2.5
+        assert watch.seconds() < 2.5
     receiver.control("open")
 
 
@@ -333,6 +336,6 @@ async def test_what_is_no_answer(receiver: Puppet, turn: Any, words: str) -> Non
     """Whatever is no answer fails, so that whoever asked can decline."""
     receiver.control("set", turns=[turn])
     async with hook(receiver.url) as handler:
-        with anyio.fail_after(10), pytest.raises(DeliveryFailed) as caught:
+        with anyio.fail_after(20), pytest.raises(DeliveryFailed) as caught:
             await handler.answer(QUESTION)
     assert words in str(caught.value)

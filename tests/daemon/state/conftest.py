@@ -86,7 +86,7 @@ class Rig:
     def _answer(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the rig ended with {self.process.wait(5)}"
+        assert line, f"the rig ended with {self.process.wait(20)}"
         return json.loads(line)
 
     def until(self, *, up: bool, seconds: float = 30) -> str:
@@ -103,7 +103,7 @@ class Rig:
     def end(self) -> int:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        code = self.process.wait(10)
+        code = self.process.wait(20)
         self.process.stdout.close()
         return code
 
@@ -122,7 +122,7 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     for one in running:
         if one.process.poll() is None:
             one.process.kill()
-            one.process.wait(10)
+            one.process.wait(20)
         for pipe in (one.process.stdin, one.process.stdout):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()

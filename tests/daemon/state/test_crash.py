@@ -43,7 +43,7 @@ def test_killed_right_after_a_token(rig):
     one.ask("order", "files", "uid:7")
     one.ask("token", "k", "s3cret")
     one.process.send_signal(signal.SIGKILL)
-    one.process.wait(5)
+    one.process.wait(20)
     other = rig()
 
     assert "uid:7" == other.ask("ordered", "files")

@@ -188,7 +188,7 @@ async def test_the_end_does_not_wait_for_a_write_that_hangs(opened, tmp_path):
 def _until_no_thread() -> None:
     for thread in threading.enumerate():
         if thread.name == "state-store":
-            thread.join(10)
+            thread.join(20)
 
 
 async def test_a_lock_at_the_start_holds_the_start_up_for_seconds_only(opened, tmp_path):

@@ -22,8 +22,8 @@ from tests.supervisor.transports.http_rig import (
     result,
     shake_hands,
     spec_of,
-    until,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.auth.credential import Credential, CredentialsMissing
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -125,7 +125,7 @@ async def test_the_old_transport_renews_on_its_stream_and_on_its_posts() -> None
             await streams[0].send(b"event: message\ndata: " + json.dumps(answer).encode() + b"\n\n")
 
     credentials = Numbered()
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with raw_server(serve) as url, wired(url, credentials, HttpTransport.SSE) as wire:
             await shake_hands(wire)
             assert "one" == await echo(wire, "one")
@@ -143,7 +143,7 @@ async def test_a_call_is_repeated_once() -> None:
     async def answer(request: Request, stream: anyio.abc.ByteStream) -> bytes | None:
         return guarded.refusal(request) or (reply(text(request)) if "id" in request.message else reply(status="202 Accepted"))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with raw_server(mcp(answer)) as url, wired(url, Numbered(), HttpTransport.STREAMABLE_HTTP) as wire:
             await shake_hands(wire)
             await until(lambda: wire.push == "none")
@@ -168,7 +168,7 @@ async def test_a_call_that_was_redirected_is_not_repeated() -> None:
             return reply(status="307 Temporary Redirect", head="Location: /other\r\n")
         return reply(status="401 Unauthorized")
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with raw_server(mcp(answer)) as url, wired(url, Numbered(), HttpTransport.STREAMABLE_HTTP) as wire:
             await shake_hands(wire)
             with pytest.raises(RequestFailed) as caught:
@@ -185,7 +185,7 @@ async def test_nothing_is_sent_without_credentials() -> None:
         return reply(text(request)) if "id" in request.message else reply(status="202 Accepted")
 
     credentials = Numbered()
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with raw_server(mcp(answer)) as url, wired(url, credentials, HttpTransport.STREAMABLE_HTTP) as wire:
             await wire.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
             credentials.missing = CredentialsMissing("auth_unavailable", "none to be had", 7.0)
@@ -209,7 +209,7 @@ async def test_a_stream_that_cannot_be_opened_for_want_of_credentials() -> None:
     """The wire of the old transport ends with the cause that tells whether somebody is needed."""
     credentials = Numbered()
     credentials.missing = CredentialsMissing("auth", "no program 'x'", 60.0)
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with open_http(
             spec_of("http://127.0.0.1:9/", transport=HttpTransport.SSE), Heard(), credentials=credentials
         ) as wire:

@@ -191,7 +191,7 @@ async def test_a_child_that_has_wiped_its_traces_ends_with_its_server(group, var
     """A child in a session of its own with an empty environment, which no mark and no session can find, ends by its group."""
     server_group = enclose(Subtree(path=group), MARK, ResourceLimits()).group
     script = "setsid env -i sleep 61 & setsid env -i sh -c 'sleep 62 & sleep 63' & exec cat"
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         process = launch(StdioLaunch(command="sh", args=("-c", script)), ENVIRONMENT | variables, server_group)
         eventually(lambda: len(members(group / "files-3")) == 5)
         pids = members(group / "files-3")
@@ -216,7 +216,7 @@ async def test_groups_that_a_server_has_made_go_with_it(group):
     server_group = enclose(Subtree(path=group), MARK, ResourceLimits()).group
     own = group / "files-3" / "deep" / "deeper"
     script = f"mkdir -p {own}; sleep 64 & echo $! > {own}/cgroup.procs; exec cat"
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         process = launch(StdioLaunch(command="sh", args=("-c", script)), ENVIRONMENT, server_group)
         eventually(lambda: members(own))
         await end_process(process, MARK, StopGraces(stdin=0, term=0))
@@ -255,7 +255,7 @@ def test_a_group_of_the_same_name_that_was_left_is_emptied_first(group):
     first.adopt(left.pid)
     enclose(Subtree(path=group), MARK, ResourceLimits())
 
-    assert -9 == left.wait(timeout=5)
+    assert -9 == left.wait(timeout=20)
     assert [] == members(group / "files-3")
 
 

@@ -65,7 +65,7 @@ print(json.dumps({"paths": [str(one.path) for one in takes], "why": takes[-1].wh
 
 def take(folder: Path, times: int = 1) -> dict:
     """What a program finds that is started in a group and takes the subtree."""
-    run = subprocess.run([sys.executable, "-c", TAKER, folder, str(times)], capture_output=True, text=True, timeout=20)
+    run = subprocess.run([sys.executable, "-c", TAKER, folder, str(times)], capture_output=True, text=True, timeout=60)
     assert "" == run.stderr
     return json.loads(run.stdout)
 
@@ -84,7 +84,7 @@ def test_a_delegated_subtree_is_taken_and_what_was_left_in_it_is_ended(group):
 
     assert {"paths": [str(group)] * 2, "why": "", "own": "supervisor"} == {k: taken[k] for k in ("paths", "why", "own")}
     assert sorted({"memory", "pids", "cpu"} & set(enabled)) == taken["controllers"]
-    assert -9 == left.wait(timeout=5)
+    assert -9 == left.wait(timeout=20)
     assert [".control", "supervisor"] == sorted(child.name for child in group.iterdir() if child.is_dir())
 
 

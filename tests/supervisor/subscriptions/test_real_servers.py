@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.ports import kept_port
 from tests.supervisor.transports.http_rig import SERVERS, Puppet, puppet
 
 from mcpvisor.supervisor.events import ResourceUpdated
@@ -97,12 +97,6 @@ async def ready(supervisor: Supervisor, generation: int = 1) -> ServerStatus:
 
 async def tool(supervisor: Supervisor, name: str, **arguments: Any) -> None:
     await supervisor.connection("files").request("tools/call", {"name": name, "arguments": arguments}, principal=ME)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager
@@ -252,8 +246,8 @@ async def test_a_push_stream_that_is_cut_again_and_again() -> None:
 
 async def test_after_a_restart_over_http_in_the_newer_era(tmp_path: Path) -> None:
     """The server is killed and comes back under its address: one stream with everything, each told once."""
-    log, port = tmp_path / "log", free_port()
-    with streams_over_http(port, log) as server:
+    log = tmp_path / "log"
+    with kept_port() as port, streams_over_http(port, log) as server:
         async with supervised(over_http(server.url, era=Era.MODERN)) as (supervisor, told):
             await ready(supervisor)
             begun = asked(log)

@@ -7,7 +7,6 @@ import itertools
 import os
 import signal
 import sys
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -17,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.stopwatch import Stopwatch
 
 from mcpvisor.supervisor.open_calls import Origin
 from mcpvisor.supervisor.process.environment import Marker
@@ -136,11 +136,6 @@ def handshake() -> Callable[[StdioWire], Any]:
     return shake
 
 
-def waited_for_a_processor() -> float:
-    """Seconds this thread was ready to run while the machine ran something else: no lag of ours."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-
-
 class LagMeter:
     """How late the loop was at worst, measured by a task that wants to run every 5 ms; what else runs does not count."""
 
@@ -148,11 +143,11 @@ class LagMeter:
         self.worst = 0.0
 
     async def run(self) -> None:
+        watch = Stopwatch()
         while True:
-            began, others = time.perf_counter(), waited_for_a_processor()
+            watch.start()
             await anyio.sleep(0.005)
-            late = time.perf_counter() - began - 0.005
-            self.worst = max(self.worst, late - (waited_for_a_processor() - others))
+            self.worst = max(self.worst, watch.seconds() - 0.005)
 
 
 @pytest.fixture

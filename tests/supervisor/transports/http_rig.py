@@ -75,13 +75,13 @@ class Puppet:
 
     def state(self) -> dict[str, Any]:
         """What `GET /__state` shows."""
-        with urllib.request.urlopen(self._door("__state"), timeout=5) as answer:
+        with urllib.request.urlopen(self._door("__state"), timeout=20) as answer:
             return json.load(answer)
 
     def control(self, name: str, **args: Any) -> None:
         """Use its test door."""
         body = json.dumps(args).encode()
-        urllib.request.urlopen(urllib.request.Request(self._door(f"__ctl/{name}"), data=body), timeout=5).close()
+        urllib.request.urlopen(urllib.request.Request(self._door(f"__ctl/{name}"), data=body), timeout=20).close()
 
     def _door(self, path: str) -> str:
         return self.url.rsplit("/", 1)[0] + "/" + path
@@ -241,10 +241,3 @@ async def shake_hands(wire: HttpWire | SseWire) -> None:
 async def echo(wire: HttpWire | SseWire, text: str = "hello") -> str:
     """The text that the tool `echo` gives back."""
     return (await wire.request("tools/call", {"name": "echo", "arguments": {"text": text}}))["content"][0]["text"]
-
-
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until something that gives no event has become true."""
-    with anyio.fail_after(seconds):
-        while not condition():
-            await anyio.sleep(0.01)

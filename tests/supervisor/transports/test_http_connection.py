@@ -8,7 +8,8 @@ import zlib
 import anyio
 import anyio.abc
 import pytest
-from tests.supervisor.transports.http_rig import BOTH, Serve, raw_server, read_request, reply, until
+from tests.supervisor.transports.http_rig import BOTH, Serve, raw_server, read_request, reply
+from tests.waiting import until
 
 from mcpvisor.supervisor.auth.kinds import Bearer
 from mcpvisor.supervisor.errors import SpecError

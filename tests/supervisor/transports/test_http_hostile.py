@@ -6,10 +6,10 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import anyio
 import pytest
+from tests.processes import resident
 from tests.supervisor.transports.http_rig import BOTH, Heard, echo, puppet, session
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
@@ -25,11 +25,6 @@ MAX_GROWTH = 256 * MIB
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both worlds."""
     return request.param
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 class Gauge:

@@ -17,8 +17,8 @@ from tests.supervisor.transports.http_rig import (
     raw_server,
     reply,
     session,
-    until,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.transports.push import PushPacing
 
@@ -117,7 +117,7 @@ async def test_resumed_by_id() -> None:
         async with session(server.url, heard) as wire:
             suspicion = wire.suspicion
             await wire.request("resources/subscribe", {"uri": "res://counter"})
-            await until(lambda: server.state().get("gets", 0) >= 3, 10)
+            await until(lambda: server.state().get("gets", 0) >= 3)
             assert (True, None) == (suspicion.is_set(), wire.end)
             assert "0" <= (await wire.request("resources/read", {"uri": "res://counter"}))["contents"][0]["text"]
             await until(lambda: len(heard.notifications) >= 4)

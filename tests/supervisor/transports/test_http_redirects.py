@@ -172,7 +172,7 @@ def breaking_tls_server(cert: str, key: str) -> Generator[str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(20)
 
         def serve() -> None:
             accepted, _ = listener.accept()
@@ -186,7 +186,7 @@ def breaking_tls_server(cert: str, key: str) -> Generator[str]:
         try:
             yield f"https://127.0.0.1:{listener.getsockname()[1]}/mcp"
         finally:
-            thread.join(5)
+            thread.join(20)
 
 
 async def test_tls_that_breaks_after_a_call_was_written() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import anyio
 import pytest
-from tests.supervisor.transports.http_rig import BOTH, SERVERS, echo, session, until
+from tests.ports import kept_port
+from tests.supervisor.transports.http_rig import BOTH, SERVERS, echo, session
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import RequestFailed
 
@@ -22,9 +24,15 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_restart_under_100_callers() -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where the server is started, and started again."""
+    with kept_port() as port:
+        yield port
+
+
+async def test_restart_under_100_callers(port: int) -> None:
     """With 100 callers at once, a kill and a restart leave nobody waiting, and the new server's refusal ends the session."""
-    port = free_port()
     outcomes: Counter[str] = Counter()
     first = await started(port)
     try:
@@ -80,9 +88,3 @@ async def started(port: int) -> subprocess.Popen[bytes]:
 def end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

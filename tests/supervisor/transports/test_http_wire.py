@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
+from tests.stopwatch import Stopwatch
 from tests.supervisor.transports.http_rig import (
     BOTH,
     HANDSHAKE,
@@ -30,9 +31,9 @@ from tests.supervisor.transports.http_rig import (
     session,
     shake_hands,
     spec_of,
-    until,
     wired,
 )
+from tests.waiting import until
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.open_calls import CallClock, OpenCall, Origin
@@ -169,9 +170,13 @@ async def test_any_answer_to_the_end_of_a_session_will_do(status: str) -> None:
 
     heard = Heard()
     async with raw_server(mcp(answer)) as url:
-        with anyio.fail_after(1):
+        watch = Stopwatch()
+        watch.start()
+        with anyio.fail_after(20):
             async with session(url, heard) as wire:
                 pass
+        took = watch.seconds()
+    assert took < 1
     assert (1, []) == (verbs.count("DELETE"), heard.refusals)
     assert wire.end is not None
     assert "closed" == wire.end.cause

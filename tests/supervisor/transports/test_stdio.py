@@ -86,7 +86,7 @@ async def test_reply_glued_to_noise_fails_its_request(opened, handshake, told):
 
 async def test_crlf_pieces_and_many_messages_in_one_write(opened, handshake):
     """CRLF, writes that end inside a character, blank lines and several messages in one write are all read right."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_crlf_split.py") as wire:
             await handshake(wire)
             answer = await echo(wire, "größe 🦑")
@@ -160,7 +160,7 @@ async def test_bytes_that_are_no_utf8_fail_that_message_only(opened):
 
 async def test_line_over_the_limit_fails_that_request_only(opened, handshake, told):
     """A reply over the limit is refused by its size, for its own request; ordinary calls go on."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_huge_line.py", "10", max_message=1024 * 1024) as wire:
             await handshake(wire)
             failure = await failure_of(wire, "tools/call", {"name": "blob", "arguments": {}})
@@ -173,7 +173,7 @@ async def test_line_over_the_limit_fails_that_request_only(opened, handshake, to
 
 async def test_large_reply_within_the_limit_is_delivered(opened, handshake):
     """Ten megabytes on one line arrive whole."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_huge_line.py", "10") as wire:
             await handshake(wire)
             result = await wire.request("tools/call", {"name": "blob", "arguments": {}})
@@ -184,7 +184,7 @@ async def test_large_reply_within_the_limit_is_delivered(opened, handshake):
 async def test_large_request_reaches_the_server_whole(opened):
     """A request of many pipes' size is written as the server reads, while its answer comes back."""
     text = "x" * 5_000_000
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_scripted.py") as wire:
             result = await wire.request("echo", {"text": text})
 
@@ -193,7 +193,7 @@ async def test_large_request_reaches_the_server_whole(opened):
 
 async def test_early_traffic_is_answered(opened, handshake, told):
     """Notifications and requests before the handshake's answer are taken; pings are answered, the unknown is refused."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_early_traffic.py") as wire:
             await handshake(wire)
             answer = await echo(wire, "hello")
@@ -322,7 +322,7 @@ async def test_progress_is_only_asked_for_where_somebody_listens(opened):
 async def test_flood_on_stderr_blocks_nothing(opened, handshake, told):
     """A server that writes 256 KiB to stderr before each reply gives every reply; only a bounded tail is kept."""
     ring = StderrRing(told.stderr)
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_stderr_flood.py", ring=ring) as wire:
             await handshake(wire)
             answers = [await echo(wire, f"call {number}") for number in range(3)]

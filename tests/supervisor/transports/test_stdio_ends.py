@@ -152,7 +152,7 @@ async def test_request_after_the_end_is_not_sent(opened):
 async def test_server_that_leaves_at_the_end_of_stdin_is_not_signalled(opened, told):
     """Closing stdin is enough for a server in good order: it exits by itself, with its own code."""
     with anyio.fail_after(20):
-        async with opened("stdio_scripted.py", graces=StopGraces(stdin=4, term=4)) as wire:
+        async with opened("stdio_scripted.py", graces=StopGraces(stdin=20, term=4)) as wire:
             await wire.request("echo", {})
 
     assert [(0, None, True)] == [(one["exit_code"], one["signal"], one["wanted"]) for one in told.ended]
@@ -186,8 +186,8 @@ async def test_ending_cannot_be_cancelled(opened, told):
 async def test_server_that_chatters_while_it_ends_is_not_held_up(opened, told):
     """A server that writes much on stderr and stdout after the end of its stdin can do so, and exits by itself."""
     script = "import sys; sys.stdin.read(); [f.write('x' * 999_999) for f in (sys.stderr, sys.stdout)]; sys.stdout.flush()"
-    with anyio.fail_after(8):
-        async with opened("stdio_inline.py", script, graces=StopGraces(stdin=5, term=1)):
+    with anyio.fail_after(60):
+        async with opened("stdio_inline.py", script, graces=StopGraces(stdin=20, term=1)):
             pass
 
     assert [(0, None)] == [(one["exit_code"], one["signal"]) for one in told.ended]
@@ -221,7 +221,7 @@ async def test_two_hundred_kills_leave_nothing(opened, told):
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_no_thread_is_kept_for_a_child(opened):
     """Ten servers at one time cost not one thread."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         before = len(os.listdir("/proc/self/task"))
         async with anyio.create_task_group() as tasks:
             ready = []

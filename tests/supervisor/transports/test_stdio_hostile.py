@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.processes import resident
 
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
 from mcpvisor.supervisor.transports.intake import UNASKED_BURST
@@ -24,7 +24,7 @@ WRITE = (
 )
 SERVE = (
     "out.flush()\nfor line in sys.stdin:\n m = json.loads(line)\n"
-    " if 'id' in m: print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': {'ok': 1}}), flush=True)"
+    " if m.keys() >= {'id', 'method'}: print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': {'ok': 1}}), flush=True)"
 )
 CORPUS = {
     "values": ("out.write(head + b'[' + b'[],' * (5592405) + b'[]]}\\n');", "values"),
@@ -36,10 +36,6 @@ CORPUS = {
     "64-mb-line": ("out.write(head + b'\"' + b'x' * (64 << 20) + b'\"}\\n');", "size"),
     "quoted-commas": ("out.write(head + b'{\"a\":\"' + b',' * (20 << 20) + b'\"}}\\n');", None),
 }
-
-
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("name", CORPUS)
@@ -161,7 +157,7 @@ async def test_endless_line_costs_no_memory(opened, told, lag):
 async def test_unreadable_notification_fails_no_call(opened, told, line):
     """A notification or request of the server that cannot be read is refused alone, even while a call is in flight."""
     script = WRITE + f"out.write({line!r} + b'\\n' + head + b'{{}}}}\\n');" + SERVE
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with opened("stdio_inline.py", script) as wire:
             assert {} == await wire.request("first", {})
 

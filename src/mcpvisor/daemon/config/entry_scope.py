@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from mcpvisor.daemon.config.expansion import FORMS, Expanded, FileUnread, Sources, expand
 from mcpvisor.daemon.config.positions import MAX_GROWN, Document, KeyPath
 from mcpvisor.daemon.config.problems import Findings, Problem
+
+_HALF: Final = re.compile("[\ud800-\udfff]")  # a search, since a text may be megabytes long
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def text_fault(text: str) -> str:
     """Why a text can be no argument, variable or header of anything; empty when it can."""
     if "\x00" in text:
         return "holds a NUL character"
-    if any("\ud800" <= c <= "\udfff" for c in text):
+    if _HALF.search(text):
         return "holds half a character (a lone surrogate)"
     return ""
 

@@ -51,7 +51,7 @@ class Stream:
 
     async def next(self) -> JsonObject:
         """The next message; of an answer in JSON the only one."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             if self.kind == "application/json":
                 return json.loads(await self._response.aread())
             async for line in self._lines:

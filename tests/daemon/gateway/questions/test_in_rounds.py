@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool, until
+from tests.daemon.gateway.puppet import Call, Counted, PuppetConnection, PuppetSupervisor, gateway, tool
 from tests.daemon.gateway.questions.asked import (
     ACCEPT,
     ALL,
@@ -25,6 +25,7 @@ from tests.daemon.gateway.questions.asked import (
     wants,
 )
 from tests.daemon.gateway.wire import Wire, call, events
+from tests.waiting import until
 
 from mcpvisor.daemon.gateway.settings import GatewayLimits
 from mcpvisor.daemon.handlers.contract import HandlerAnswer, HandlerQuestion
@@ -189,10 +190,10 @@ class TestOfAnOlderServer:
             first = await ask_modern(client, "a__ask", ALL)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(ask_modern, client, "a__ask", ALL, **answered(first, ACCEPT)))
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     await going_on.wait()
                 tasks.cancel_scope.cancel()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
 
     async def test_nobody_comes(self, tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ class TestOfAnOlderServer:
         limits = GatewayLimits(grace_seconds=1, parked_seconds=0.2)
         async with gateway(PuppetSupervisor(door), tmp_path, limits=limits) as served, Wire(served.addresses[0]) as client:
             first = await ask_modern(client, "a__ask", ALL)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
             late = await ask_modern(client, "a__ask", ALL, **answered(first, ACCEPT))
 
@@ -228,7 +229,7 @@ class TestOfAnOlderServer:
         async with gateway(PuppetSupervisor(door), tmp_path) as served, Wire(served.addresses[0]) as client:
             first = await ask_modern(client, "a__ask", ALL)
             await served.drain()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
         async with gateway(PuppetSupervisor(door), tmp_path) as served, Wire(served.addresses[0]) as client:
             late = await ask_modern(client, "a__ask", ALL, **answered(first, ACCEPT))

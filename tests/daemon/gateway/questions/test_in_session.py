@@ -273,7 +273,7 @@ async def test_the_call_is_withdrawn(tmp_path: Path):
             question = await said.next()
             await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}})
             cancelled = await said.next()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await door.cancelled.wait()
 
     assert cancelled["method"] == "notifications/cancelled"
@@ -335,7 +335,7 @@ async def test_a_client_that_reads_only_its_other_stream(tmp_path: Path):
             gone.set()
             question = await said.next()
             await answer(client, question, ACCEPT)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await answered.wait()
 
     assert answers == [ACCEPT]
@@ -365,7 +365,7 @@ async def test_a_client_that_reads_nothing(tmp_path: Path):
                 tasks.cancel_scope.cancel()
         await client.post({"jsonrpc": "2.0", "id": 9, "method": "ping"})
         gone.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await answered.wait()
 
     assert answers == [{"action": "decline"}]
