@@ -181,6 +181,24 @@ def test_a_reload_after_an_edit_that_was_seen_already(daemon: Start, servers: Pa
     assert "settled  x: rolled back, now ready\n" in waited[1]
 
 
+def test_a_handler_whose_edit_is_not_in_force(daemon: Start, servers: Path) -> None:
+    """`handlers` shows what runs, and says beside it what is written and refused, or has to wait."""
+    running = daemon(lite(servers, "x"))
+    running.write("handlers.toml", '[handlers.one]\ntype = "log"\n[handlers.two]\ntype = "log"\n')
+    make_strict(running)
+    running.until(lambda: len(running.control.get("/v1/handlers")["handlers"]) == 2, "the handlers")
+    before = verb(running, "handlers")
+    running.write("handlers.toml", '[handlers.one]\ntype = "lug"\n[handlers.two]\ntype = "log"\nqueue = 7\n')
+    running.until(lambda: running.control.get("/v1/handlers")["waiting"], "the edit that waits")
+    code, told = verb(running, "handlers")
+    where = f"{running.drop_ins}/handlers.toml"
+
+    assert (Exit.DONE, 3) == (before[0], len(before[1].splitlines()))
+    assert Exit.DONE == code
+    assert f"mcpvisor: {where}:2:1: handlers.one.type: " in told
+    assert f"mcpvisor: handler two: edited (queue) at {where}:3, and waits for {where}:2:1 since " in told
+
+
 def test_servers_are_counted_in_one_way(daemon: Start, servers: Path, notified: Callable[[], str]) -> None:
     """`status` and the line of systemd count the same servers, and name those that are at rest by order."""
     running = daemon(lite(servers, "x") + lite(servers, "y") + lite(servers, "z", enabled=False))

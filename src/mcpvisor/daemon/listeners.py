@@ -82,7 +82,11 @@ async def open_listeners(
         instance=given.state.instance,
         keeping=parts.keeper,
         desk=parts.desk,
-        more=[*HandlerRoutes(parts.handlers).routes(), *parts.level.routes(), *doctor.routes()],
+        more=[
+            *HandlerRoutes(parts.handlers, parts.reloading.last_config).routes(),
+            *parts.level.routes(),
+            *doctor.routes(),
+        ],
     )
     await exits.enter_async_context(control)
     return gateway, addresses

@@ -217,6 +217,8 @@ WAITS = {
 
 def test_an_edit_that_waits_is_in_the_first_lines(lines):
     """What waits, since when, for what, and what to correct; a server that is new is not said to be wrong."""
+    taken_back = {"where": "/etc/s.toml:1", "error": "rolled back", "server": "s", "needs": "/etc/ca.pem"}
+    mended = lines(State.READY, waiting=WAITS, rejections=[taken_back])
     runs, new = lines(State.READY, waiting=WAITS), lines(State.FAILED, waiting=WAITS, spec=None, reason="it is new")
 
     waits = f"/etc/s.toml:1: the edit of it (queue) is not applied (since {iso_time(900.0)})."
@@ -224,7 +226,7 @@ def test_an_edit_that_waits_is_in_the_first_lines(lines):
     assert runs[1].endswith("; the edit of its entry is applied as soon as /etc/b.toml:5:1 is corrected.")
     assert f"s does not run yet: {waits}" == new[0]
     assert "Next: it is started as soon as /etc/b.toml:5:1 is corrected." == new[1]
-    assert {"You: correct /etc/b.toml:5:1, then `mcpvisor reload`"} == {runs[2], new[2]}
+    assert {"You: correct /etc/b.toml:5:1, then `mcpvisor reload`"} == {runs[2], new[2], mended[2]}
 
 
 def test_a_removal_that_is_to_come_is_next(lines):

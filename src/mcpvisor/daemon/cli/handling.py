@@ -13,6 +13,7 @@ from mcpvisor.daemon.cli.screen import screen_of
 from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.using import json_object
 from mcpvisor.daemon.cli.verb import Parser, Verbs, add_verb, duration
+from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.explain_text import clock_time
 from mcpvisor.daemon.control.spans import seconds
@@ -88,6 +89,11 @@ def show_handlers(arguments: argparse.Namespace) -> int:
             spare=_SPARE,
         ):
             say(line)
+    if not arguments.json:
+        for one in answer.get("rejected", ()):
+            tell(not_in_force.rejected(one, clock_time))
+        for one in answer.get("waiting", ()):
+            tell(not_in_force.waiting_briefly(one, clock_time))
     return int(Exit.DONE if all(_is_well(handler) for handler in handlers) else Exit.NO)
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mcpvisor.daemon.control.answers import ApiError, json_response
+from mcpvisor.daemon.control.reloading import ConfigState
 from mcpvisor.daemon.control.requests import caller, flag_of, invalid, number_asked, read_object, seconds_of, text_of
 from mcpvisor.daemon.handlers.contract import JsonObject
 from mcpvisor.daemon.handlers.engine import HandlerEngine
@@ -31,10 +32,11 @@ _OfDead = Callable[[Sequence[str] | None, str | None], list[JsonObject]]
 
 
 class HandlerRoutes:
-    """The routes; `engine` answers all of them."""
+    """The routes; `engine` answers all of them, and `config` is the verdict on what is written of handlers."""
 
-    def __init__(self, engine: HandlerEngine) -> None:
+    def __init__(self, engine: HandlerEngine, config: Callable[[], ConfigState]) -> None:
         self._engine = engine
+        self._config = config
 
     def routes(self) -> list[Route]:
         """What is added to the control API."""
@@ -47,8 +49,11 @@ class HandlerRoutes:
         ]
 
     async def handlers(self, _: Request) -> Response:
-        """GET /v1/handlers: how each of them is."""
-        return json_response({"handlers": self._engine.views(), "now": time.time()})
+        """GET /v1/handlers: how each of them is, and what is written of them and not in force."""
+        config = self._config()
+        rejected = [one for one in config["rejected"] if one["handler"]]
+        waiting = [one for one in config.get("waiting", ()) if one["handler"]]
+        return json_response({"handlers": self._engine.views(), "now": time.time(), "rejected": rejected, "waiting": waiting})
 
     async def dead(self, request: Request) -> Response:
         """GET /v1/handlers/dead?newest=N: the dead letters, oldest first, and how many there are in all."""

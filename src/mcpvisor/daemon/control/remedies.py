@@ -108,14 +108,17 @@ def remedy_for(evidence: Evidence, signs: Signs) -> str:
 
 def _place_to_correct(evidence: Evidence) -> str:
     """Where something is wrong for which an edit of this server is not in force, while it runs or has to wait."""
+    if evidence.waiting is not None:  # whatever was wrong with the entry before, what is written now is right
+        return evidence.waiting["waits_for"]
     if evidence.spec is not None and evidence.rejections:
         return _needed(evidence) or evidence.rejections[0]["where"]
-    return evidence.waiting["waits_for"] if evidence.waiting is not None else ""
+    return ""
 
 
 def _needed(evidence: Evidence) -> str:
     """The file that has to be mended in place of the entry that names it."""
-    return evidence.rejections[0].get("needs", "") if evidence.spec is not None and evidence.rejections else ""
+    has_one = evidence.spec is not None and evidence.rejections and evidence.waiting is None
+    return evidence.rejections[0].get("needs", "") if has_one else ""
 
 
 def _advice(evidence: Evidence, signs: Signs) -> str:
