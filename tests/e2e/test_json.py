@@ -130,9 +130,12 @@ def test_orders_and_changes_print_what_the_page_says(running: RunningDaemon, pri
     """So do the verbs that change something, and what the daemon refuses is an error of the page."""
     for order in ("stop", "start", "disable", "enable", "restart"):
         printed(order, "broken")
-    running.write("more.toml", entry("late", "/no/such/program") + "[servers.wrong]\ncomand = 1\n")
-    plan, reload = printed("plan"), printed("reload", "--wait", "--timeout", "100ms")
-    (running.drop_ins / "more.toml").unlink()
+    more = running.drop_ins / "more.toml"
+    with more.open("w") as stream:  # for the end of which the watch waits
+        stream.write(entry("late", "/no/such/program") + "[servers.wrong]\ncomand = 1\n")
+        stream.flush()
+        plan, reload = printed("plan"), printed("reload", "--wait", "--timeout", "100ms")
+    more.unlink()
     backup = printed("backup", str(tmp_path / "copy.db"))
     (tmp_path / "mcp.json").write_text(THEIRS)
     (tmp_path / "etc/servers.d").mkdir(parents=True)

@@ -73,8 +73,11 @@ def test_one_of_fifty(fifty: Fifty) -> None:
     edit("and one", lambda: main.write_text(with_args(fifty, main, "m4", "--name", "x")), m4="replaced")
 
     def reloaded() -> None:
-        main.write_text(with_args(fifty, main, "m8", "--name", "x"))
-        assert fifty.running.control.post("/v1/reload", {"wait": False}, timeout=20)["ok"]
+        text = with_args(fifty, main, "m8", "--name", "x")
+        with main.open("w") as stream:  # for the end of which the watch waits
+            stream.write(text)
+            stream.flush()
+            assert fifty.running.control.post("/v1/reload", {"wait": False}, timeout=20)["ok"]
         time.sleep(LONGER_THAN_QUIET)
 
     edit("an edit that is reloaded by hand", reloaded, {}, m8="replaced")

@@ -25,7 +25,7 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
 def faults() -> int:
     """How many faults: `MCPVISOR_FAULTS`, or 1,000. The time that a test may take grows with them."""
     count = int(os.environ.get("MCPVISOR_FAULTS") or 1000)
-    faulthandler.dump_traceback_later(max(180.0, count * SECONDS), exit=True)  # in place of the one that pytest has set
+    faulthandler.dump_traceback_later(max(300.0, count * SECONDS), exit=True)  # in place of the one that pytest has set
     return count
 
 

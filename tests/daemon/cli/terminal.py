@@ -59,10 +59,16 @@ class Terminal:
 
     def until(self, text: str) -> str:
         """What was written up to the text, and with it, since the last time; fails when it does not come."""
-        deadline = time.monotonic() + PATIENCE
+        found = self.within(PATIENCE, text)
+        assert found is not None, f"{text!r} was not written: {self.written[self._seen :]!r}"
+        return found
+
+    def within(self, seconds: float, text: str) -> str | None:
+        """The same, or None when it does not come in time."""
+        deadline = time.monotonic() + seconds
         while (found := self.written.find(text, self._seen)) < 0:
             if not self._read(deadline - time.monotonic()):
-                raise AssertionError(f"{text!r} was not written: {self.written[self._seen :]!r}")
+                return None
         since, self._seen = self._seen, found + len(text)
         return self.written[since : self._seen]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.daemon.cli.terminal import Terminal
 
 from mcpvisor.daemon.cli import names, shells
 from mcpvisor.daemon.cli.completion import NAMED, complete_words
-from mcpvisor.daemon.cli.main import build_parser
+from mcpvisor.daemon.cli.main import build_parser, main
 from mcpvisor.daemon.cli.tree import all_verbs, options_of, places_of
 
 ASKED = {
@@ -125,20 +126,39 @@ def test_without_a_daemon_there_are_no_names_and_no_words(mcpvisor, tmp_path):
         assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
 
 
-def in_shell(command: list[str], daemon, load: str, keys: str, tmp_path: Path) -> str:
-    """What an interactive shell has on its line once the answer of the verb `explain` was seen."""
+def test_what_gives_up_soon_is_done_by_then(capsys):
+    """The alarm that ends a completion which takes too long is off once there is an answer, and ends nothing else."""
+    assert 0 == main(["completion", "bash", "--", "mcpvisor sta", ":="])
+    assert "status\nstart\n" == capsys.readouterr().out
+    assert (0.0, 0.0) == signal.getitimer(signal.ITIMER_REAL)
+
+
+TABS = 20
+"""How often the key is pressed: a completion gives up after less than a second, which a busy machine may take to start it."""
+
+
+def in_shell(command: list[str], daemon, load: str, keys: dict[str, str], tmp_path: Path) -> str:
+    """What an interactive shell has on its line once the answer of the verb `explain` was seen.
+
+    Each of the keys is followed by the tab key, until there is what the shell is to put behind it.
+    """
     env = environ(daemon.path, PATH=f"{COMMAND.parent}:{os.environ['PATH']}", TERM="xterm", PS1="$ ", HOME=str(tmp_path))
     with Terminal(command, {**env, "XDG_CONFIG_HOME": str(tmp_path)}) as terminal:
         terminal.type(f"{load}; echo loa''ded\n")
         terminal.until("loaded")
-        terminal.type(keys)
-        return terminal.until("is ready")
+        for typed, completed in keys.items():
+            terminal.type(typed)
+            assert any(terminal.type("\t") or terminal.within(3.0, completed) for _ in range(TABS)), terminal.written
+        terminal.type("\n")
+        terminal.until("is ready")
+        return terminal.written.replace("\a", "")
 
 
 def test_bash_completes(daemon, tmp_path):
     """In a real bash the tab key completes a verb, an option and the name of a server."""
     load = "source <(mcpvisor completion bash)"
-    written = in_shell(["bash", "--norc", "--noprofile"], daemon, load, "mcpvisor expl\t--col\tnever go\t\n", tmp_path)
+    keys = {"mcpvisor expl": "ain ", "--col": "or ", "never go": "od "}
+    written = in_shell(["bash", "--norc", "--noprofile"], daemon, load, keys, tmp_path)
 
     assert "mcpvisor explain --color never good" in written
 
@@ -147,8 +167,12 @@ def test_bash_completes_a_uri(daemon, tmp_path):
     """A colon, at which bash parts words, is no end of a word."""
     script = f"""
         source <({COMMAND} completion bash); PATH={COMMAND.parent}:$PATH
-        COMP_LINE="mcpvisor read good puppet://g" COMP_POINT=29; _mcpvisor; printf '%s|' "${{COMPREPLY[@]}}"
-        COMP_WORDBREAKS=' '; _mcpvisor; printf '%s|' "${{COMPREPLY[@]}}"
+        COMP_LINE="mcpvisor read good puppet://g" COMP_POINT=29
+        ask() {{
+            for _ in {{1..{TABS}}}; do _mcpvisor; [[ ${{COMPREPLY[*]}} ]] && break; done
+            printf '%s|' "${{COMPREPLY[@]}}"
+        }}
+        ask; COMP_WORDBREAKS=' '; ask
     """
     done = subprocess.run(["bash", "-c", script], env=environ(daemon.path), capture_output=True, text=True, timeout=30)
 
@@ -160,13 +184,14 @@ def test_zsh_completes(daemon, tmp_path):
     """In a real zsh, too."""
     load = "autoload -U compinit; compinit -u; source <(mcpvisor completion zsh)"
 
-    assert "good" in in_shell(["zsh", "-f"], daemon, load, "mcpvisor expl\tgo\t\n", tmp_path)
+    assert "good" in in_shell(["zsh", "-f"], daemon, load, {"mcpvisor expl": "ain", "go": "od"}, tmp_path)
 
 
 @pytest.mark.shells
 def test_fish_completes(daemon, tmp_path):
     """In a real fish, too; each with what it is for."""
-    script = "mcpvisor completion fish | source; complete -C 'mcpvisor expl'; complete -C 'mcpvisor explain go'"
+    ask = f"function ask; for time in (seq {TABS}); complete -C $argv | grep . && break; end; end"
+    script = f"mcpvisor completion fish | source; {ask}; ask 'mcpvisor expl'; ask 'mcpvisor explain go'"
     env = environ(daemon.path, PATH=f"{COMMAND.parent}:{os.environ['PATH']}", HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path))
     done = subprocess.run(["fish", "--no-config", "-c", script], env=env, capture_output=True, text=True, timeout=60)
     verb, server = done.stdout.splitlines()

@@ -52,6 +52,7 @@ def complete(arguments: argparse.Namespace) -> int:
     for line in shells.ANSWERS[arguments.shell](found, arguments.words):
         say(line)
     sys.stdout.flush()
+    signal.setitimer(signal.ITIMER_REAL, 0)  # at its end Python takes the handler away, and an alarm would kill
     return int(Exit.DONE)
 
 
