@@ -23,22 +23,17 @@ from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, END, FAILING, SINGING, secret
 from tests.e2e.journal import JournalledDaemon
 from tests.e2e.places import DOWN, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.processes import Process, Sampler
 from tests.e2e.running import RunningDaemon
 from tests.e2e.siege import Client, UnixConnection
 
-from mcpvisor.daemon.cli.main import main
+from mcpvisor.daemon.cli import main as cli
 
 SETTLED: Final = ("backoff", "failed", "crash_loop", "auth_required", "degraded")
 LISTED: Final = ("ready", "degraded")
 
-
-@dataclass(frozen=True)
-class Process:
-    """Whose a process is (`daemon`, `helper` or a server), and the places of the canaries that are seen in it from outside."""
-
-    whose: str
-    arguments: frozenset[str]
-    environ: frozenset[str]
+_PARSER: Final = cli.build_parser()
+"""Made once: to make it anew takes longer than nearly all verbs."""
 
 
 @dataclass
@@ -54,7 +49,7 @@ class Told:
     """All that came to the HTTP servers."""
     answers: dict[str, Any] = field(default_factory=dict[str, Any])
     """What servers got as an answer to a question."""
-    processes: list[Process] = field(default_factory=list["Process"])
+    processes: set[Process] = field(default_factory=set[Process])
     refusals: list[int] = field(default_factory=list[int])
     results: list[str] = field(default_factory=list[str])
     """What clients got as the results of their calls, which is theirs."""
@@ -113,7 +108,11 @@ class _Life:
         for path, text in {**files, state / "gateway.token": self.token}.items():
             path.write_text(f"{text}\n")
             path.chmod(0o600)
-        self.environ = canaries.environ() | {"CREDENTIALS_DIRECTORY": str(given), "MCPVISOR_LOG__LEVEL": "debug"}
+        self.environ = canaries.environ() | {
+            "CREDENTIALS_DIRECTORY": str(given),
+            "MCPVISOR_LOG__LEVEL": "debug",
+            "MCPVISOR_GATEWAY__DRAIN_NOTICE": "0s",
+        }
         self.servers = "".join(
             [
                 canaries.entries(leaky, folder),
@@ -131,10 +130,13 @@ class _Life:
 
     def first_run(self) -> None:
         daemon = self.daemon
+        sampler = Sampler(daemon.pid, self.environ)
         try:
             self._live()
         finally:
             left = daemon.clear()
+            sampler.end()
+            self.told.processes = sampler.seen
         self.shown["stderr"] = daemon.log_text() or "nothing"
         self.shown["journal"] = daemon.journal.text()
         self.told.journal_files, self.told.journal_records = daemon.journal.files, len(daemon.journal.records)
@@ -161,7 +163,7 @@ class _Life:
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
             os.kill(daemon.pid, number)
         self.look("up")
-        self._processes()
+        shown["limits"] = Path(f"/proc/{daemon.pid}/limits").read_text()
         for words in UP:
             self.verbs(words)
         for name in [one["name"] for one in daemon.status()["servers"]]:
@@ -314,32 +316,13 @@ class _Life:
         told = words.format(config=self.daemon.folder / "config", folder=self.folder).split()
         out = io.StringIO()
         environ = {**self.environ, **(env or {}), "MCPVISOR_SOCKET": str(self.daemon.socket)}
-        with mock.patch.dict(os.environ, environ), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        ours = mock.patch.dict(os.environ, environ), mock.patch.object(cli, "build_parser", return_value=_PARSER)
+        with ours[0], ours[1], contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             try:
-                code = main([*told, *(more or [])])
+                code = cli.main([*told, *(more or [])])
             except SystemExit as end:
                 code = int(end.code or 0)
         return f"{out.getvalue()}\nexit code {code}"
-
-    def _processes(self) -> None:
-        for proc in Path("/proc").glob("[0-9]*"):
-            try:
-                environ, cmdline = (proc.joinpath(file).read_text("utf-8", "replace") for file in ("environ", "cmdline"))
-                parent = int(proc.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            marks = dict(one.partition("=")[::2] for one in environ.split("\0"))
-            if proc.name == str(self.daemon.pid):
-                environ = "\0".join(one for one in environ.split("\0") if one.partition("=")[0] not in self.environ)
-                whose = "daemon"
-                self.shown["limits"] = proc.joinpath("limits").read_text()
-            elif marks.get("MCPVISOR_INSTANCE") == self.daemon.instance:
-                whose = marks["MCPVISOR_SERVER"].partition(":")[0]
-            elif parent == self.daemon.pid:
-                whose = "helper"
-            else:
-                continue
-            self.told.processes.append(Process(whose, _places(cmdline), _places(environ)))
 
 
 class _Stream:
@@ -364,10 +347,6 @@ class _Stream:
         self._thread.join()
         self._connection.close()
         return self._data.decode("utf-8", "replace")
-
-
-def _places(text: str) -> frozenset[str]:
-    return frozenset(re.findall(rf"{CANARY}-(.*?)-{END}", text))
 
 
 def _get(connection: HTTPConnection, path: str) -> str:

@@ -90,22 +90,38 @@ def test_every_place_was_looked_at(told: Told):
     assert {400, 401, 403, 404, 421} <= set(told.refusals)
 
 
-def test_a_secret_is_in_the_processes_that_are_given_it_and_no_others(told: Told):
-    """No canary is in the arguments or the environment of the daemon, of its helpers, or of servers that it is not of."""
-    shared = {"environ-proxy"}
-    environs = {
-        "everywhere": {"kept"},
-        "spelling": {"env/+=", "password", "part/+=", "given", "inherited"},
-        "neighbour": set[str](),
-        "handler__python": {"python-env"},
-    }
-    arguments = {"argument": {"argument", "option"}}
+GIVEN = {
+    "argument": ({"argument", "option"}, set[str]()),
+    "everywhere": (set[str](), {"kept", "fresh"}),
+    "spelling": (set[str](), {"env/+=", "password", "part/+=", "given", "inherited"}),
+    "handshake": (set[str](), {"handshake"}),
+    "ending": (set[str](), {"exit"}),
+    "echo_printed/headers": ({"printed"}, set[str]()),
+    "printed/headers": ({"printed"}, set[str]()),
+    "unprinted/headers": ({"unprinted"}, set[str]()),
+    "handler:program": ({"exec-argument"}, {"exec"}),
+    "handler__python": (set[str](), {"python-env"}),
+}
+"""The canaries in the arguments and in the environment of processes that were given some."""
 
-    assert {"daemon", "helper", "argument", *environs} <= {one.whose for one in told.processes}
-    for one in told.processes:
-        of_all = shared if one.whose not in ("daemon", "helper") else set[str]()
-        assert (one.whose, arguments.get(one.whose, set[str]())) == (one.whose, set(one.arguments))
-        assert (one.whose, of_all | environs.get(one.whose, set[str]())) == (one.whose, set(one.environ))
+
+def test_a_secret_is_in_the_processes_that_are_given_it_and_no_others(told: Told):
+    """No canary is in the arguments or the environment of the daemon, of its helpers, or of servers and handlers that it is
+    not of, not for a moment.
+    """
+    by = {one.whose: [other for other in told.processes if other.whose == one.whose] for one in told.processes}
+    given = {
+        whose: (set[str]().union(*(one.arguments for one in all_of)), set[str]().union(*(one.environ for one in all_of)))
+        for whose, all_of in by.items()
+    }
+    shared = {"environ-proxy"}
+
+    assert {"daemon", "helper", "neighbour", "sample", "handler:written", *GIVEN} <= given.keys()
+    assert (set[str](), set[str]()) == given.pop("daemon") == given.pop("helper")
+    assert {whose: (arguments, environ - shared) for whose, (arguments, environ) in given.items()} == {
+        whose: GIVEN.get(whose, (set[str](), set[str]())) for whose in given
+    }
+    assert all(shared <= environ for _, environ in given.values())
     assert "0" == next(line for line in told.shown["limits"].splitlines() if line.startswith("Max core file size")).split()[4]
 
 

@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WAY = sys.argv[1]
 GIVEN = [word for word in sys.argv[2:] if not word.startswith("--")]
@@ -109,37 +108,43 @@ def stdio():
             out(f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{{"a":"{SECRET}","x":NaN}}}}')
 
 
-received = []
+def http():
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # half of what a start costs, for stdio servers too
 
+    received = []
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode("utf-8", "replace")
-        told = " ".join([self.path, *self.headers.values(), body if "json" not in self.headers.get("content-type", "") else ""])
-        received.append(told)
-        if self.path == "/received":
-            told = json.dumps(received)
-        status = {"/unauthorized": 401, "/broken": 500, "/elsewhere": 307}.get(self.path.partition("?")[0], 400)
-        self.send_response(status, json.dumps(told[:500]))
-        if status == 401:
-            self.send_header("WWW-Authenticate", f'Bearer error="{told}"')
-        if status == 307:
-            self.send_header("Location", f"http://other.invalid/?told={self.headers.get('x-key')}")
-        self.send_header("Content-Length", str(len(told)))
-        self.end_headers()
-        self.wfile.write(told.encode())
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("content-length", 0))).decode("utf-8", "replace")
+            told = " ".join(
+                [self.path, *self.headers.values(), body if "json" not in self.headers.get("content-type", "") else ""]
+            )
+            received.append(told)
+            if self.path == "/received":
+                told = json.dumps(received)
+            status = {"/unauthorized": 401, "/broken": 500, "/elsewhere": 307}.get(self.path.partition("?")[0], 400)
+            self.send_response(status, json.dumps(told[:500]))
+            if status == 401:
+                self.send_header("WWW-Authenticate", f'Bearer error="{told}"')
+            if status == 307:
+                self.send_header("Location", f"http://other.invalid/?told={self.headers.get('x-key')}")
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told.encode())
 
-    do_GET = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
+        do_GET = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
 
-    def log_message(self, *_):
-        pass
+        def log_message(self, *_):
+            pass
 
-
-if WAY == "http":
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     out(f"http://127.0.0.1:{server.server_port}")
     server.serve_forever()
+
+
+if WAY == "http":
+    http()
 else:
     stdio()
