@@ -15,7 +15,7 @@ from mcpvisor.daemon.config.authorisation import headers_of, read_auth
 from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.secret import Secret, reveal
-from mcpvisor.supervisor.secret_names import looks_secret
+from mcpvisor.supervisor.secret_looks import looks_secret
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, Text, TlsTrust
 
 KEYS: Final = ("url", "headers", "auth", "header_command", "tls")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from mcpvisor.supervisor.secret import Secret
-from mcpvisor.supervisor.secret_names import looks_secret, names_secret, passwords_in
+from mcpvisor.supervisor.secret_looks import looks_secret, passwords_in
+from mcpvisor.supervisor.secret_names import names_secret
 from mcpvisor.supervisor.spec import Text
 
 _NAMED = re.compile(r"([\w.-]+)(?:=|:\s+)(.+)", re.DOTALL)

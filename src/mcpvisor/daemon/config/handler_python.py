@@ -16,7 +16,8 @@ from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.python_options import MEMORY, PythonOptions
 from mcpvisor.supervisor.secret import Secret, reveal
-from mcpvisor.supervisor.secret_names import looks_secret, names_secret
+from mcpvisor.supervisor.secret_looks import looks_secret
+from mcpvisor.supervisor.secret_names import names_secret
 
 OBJECT_EXPECTED: Final = 'object = "package.module:object", or entry_point = "name"'
 

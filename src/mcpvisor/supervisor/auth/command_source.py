@@ -22,7 +22,7 @@ from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
 from mcpvisor.supervisor.process.sweep import kill_marked
-from mcpvisor.supervisor.secret_names import without_named
+from mcpvisor.supervisor.secret_looks import without_named
 from mcpvisor.supervisor.spec import StdioLaunch
 from mcpvisor.supervisor.transports.wire import OpenFailed
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE
 from mcpvisor.supervisor.secret import reveal
-from mcpvisor.supervisor.secret_names import names_secret, passwords_in
+from mcpvisor.supervisor.secret_looks import passwords_in
+from mcpvisor.supervisor.secret_names import names_secret
 from mcpvisor.supervisor.spec import StdioLaunch
 
 INHERITED: Final = (
