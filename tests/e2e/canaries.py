@@ -75,8 +75,26 @@ FAILING: Final = (
 """Servers that never come up, and say why."""
 ECHOING: Final = ("echo_token", "echo_printed", "echo_query")
 """HTTP servers that come up, and repeat what each request holds."""
-SINGING: Final = ("everywhere", "argument", "neighbour", "spelling", *ECHOING)
+SINGING: Final = ("everywhere", "argument", "neighbour", "spelling", "gossip", *ECHOING)
 """Servers that come up, and tell what they know."""
+
+QUOTED: Final = 'it\'s "a\\b" & <c> ~!*()'
+"""A place of characters each of which somebody escapes, and somebody else does not."""
+
+GOSSIP: Final = "gossip"
+"""The file from which the server of that name has what it tells of others."""
+
+KNOWN_TO_ALL: Final = (
+    *("argument", "option", "kept", "given", "part/+=", "inherited", "environ-proxy", "password", "handshake", "exit"),
+    *("bearer", "query", "nobody", "echo-query", "header", "key", "query-key", "client", "printed", "unprinted"),
+    *("echo-client", "echo-key/+=", "post/+=", "basic/+=", "odd", "exec-argument", "exec", "signing-0123456789abcdef"),
+    *("hook", "moved", "unfound", "untrusted", "hook-header", "proxy", "python", "python-env", "content/+=", "gateway"),
+    *("gave-access", "gave-refresh"),
+)
+"""The places of secrets that are masked whoever tells them; each of the others may be an ordinary word, or is in no entry."""
+
+KNOWN_AGAIN: Final = ("gave-access", "given", "argument", "bearer", "client", "gateway", "fresh")
+"""Those of versions and tokens that a daemon finds at its start, while its files are broken."""
 
 TOLD: Final = "told"
 """The file into which the handler `written` puts every event that it gets."""
@@ -137,9 +155,11 @@ def entries(url: str, folder: Path) -> str:
                     "URL": f"https://me:{secret('password')}@db.test/x",
                     "SENTENCE": "for me: ${PART}, and nobody else",
                     "GIVEN": "${cred:given}",
+                    "QUOTED": secret(QUOTED),
                 },
                 inherit_env=["INHERITED_TOKEN"],
             ),
+            puppet("gossip", leaky, "everywhere", f"@{folder}/{GOSSIP}"),
             puppet("handshake", leaky, "initialize", env={"SECRET": secret("handshake")}, era="legacy"),
             puppet("ending", leaky, "exit", env={"SECRET": secret("exit")}),
             entry("command", "/no/such/${ARGUMENT}"),
@@ -291,7 +311,7 @@ def handlers(url: str, folder: Path) -> str:
         {"event": "state_changed", "server": "sample", "handler": takers},
         {"event": "elicitation", "server": "neighbour", "handler": "operator"},
         {"event": "elicitation", "handler": "rules"},
-        {"event": "log_message", "server": ["everywhere", "argument", *ECHOING], "handler": ["written", "heard"]},
+        {"event": "log_message", "server": ["everywhere", "argument", "gossip", *ECHOING], "handler": ["written", "heard"]},
         {"event": "state_changed", "server": [*FAILING, *SINGING], "handler": "written"},
     ]
     return text + "".join("[[routes]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in one.items()) for one in routes)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -53,6 +53,8 @@ class Told:
     refusals: list[int] = field(default_factory=list[int])
     results: list[str] = field(default_factory=list[str])
     """What clients got as the results of their calls, which is theirs."""
+    gossip: list[str] = field(default_factory=list[str])
+    """What a client got when it had one server tell the secrets of others."""
     journal_files: int = 0
     journal_records: int = 0
     modes: dict[str, int] = field(default_factory=dict[str, int])
@@ -105,6 +107,7 @@ class _Life:
         told.passed |= {f"connect cursor --token{more}, up": [self.token] for more in ("", " --json")}
         (folder / "other.json").write_text(canaries.file_of_others())
         files = {given / "given": secret("given"), self.kept: secret("kept"), folder / "key.pem": pem}
+        files[folder / canaries.GOSSIP] = "nothing"
         for path, text in {**files, state / "gateway.token": self.token}.items():
             path.write_text(f"{text}\n")
             path.chmod(0o600)
@@ -159,6 +162,7 @@ class _Life:
                 lambda name=name: daemon.server(name)["state"] in LISTED and daemon.server(name)["tools"], f"{name} listed"
             )
         self._clients()
+        self._gossip()
         self._operator()
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
             os.kill(daemon.pid, number)
@@ -223,6 +227,27 @@ class _Life:
             done = nursery.run(words, typed='{"jsonrpc":"2.0","id":1,"method":"ping"}\n', env={**os.environ, **self.environ})
             self.shown[f"stdio, a token {name}"] = done.stdout + done.stderr
 
+    def _gossip(self) -> None:
+        """One server tells the secrets of all others, in what it answers and writes, and from its start on."""
+        daemon = self.daemon
+        client = Client(str(self.unix), tcp=True, token=self.token)
+        client.connection = self._tcp()
+        client.open()
+        self.told.more.append(client.headers["mcp-session-id"])
+        for place in canaries.KNOWN_TO_ALL:
+            self.told.gossip.append(json.dumps(client.call("gossip__tell", text=secret(place))))
+        client.close()
+        self.look("gossip")
+        self._have_told(canaries.KNOWN_TO_ALL)
+        before = daemon.server("gossip")["pid"]
+        daemon.order("gossip", "restart")
+        daemon.until(lambda: daemon.server("gossip")["pid"] not in (None, before), "gossip, anew")
+        daemon.until(lambda: daemon.server("gossip")["tools"], "gossip to list its tools")
+
+    def _have_told(self, places: Sequence[str]) -> None:
+        """Have `gossip` tell these from its next start on, from its handshake to its lists."""
+        (self.folder / canaries.GOSSIP).write_text(" ".join(map(secret, places)))
+
     def _tcp(self) -> HTTPConnection:
         return HTTPConnection(self.daemon.addresses("gateway")[0].removeprefix("http://"), timeout=30)
 
@@ -280,6 +305,7 @@ class _Life:
         daemon = self.daemon
         daemon.write("servers.toml", f'{self.servers}\n[servers.broken]\nenv = {{ A = "{secret("again")}\n')
         daemon.log = daemon.folder / "stderr.2"
+        self._have_told(canaries.KNOWN_AGAIN)
         RunningDaemon.start(daemon)
         try:
             daemon.until_serving()

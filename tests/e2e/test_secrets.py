@@ -63,6 +63,10 @@ def test_the_canaries_were_put_to_use(told: Told):
     assert any(secret("echo-client") in one or secret("gave-access") in one for one in told.results)
     assert all(told.passed[place][0] in told.shown[place] for place in told.passed)
     assert told.shown["logs spelling, up"].count("***") >= 6 * 5, told.shown["logs spelling, up"]
+    assert len(canaries.KNOWN_TO_ALL) == len(told.gossip)
+    assert all('"message": "no ***"' in said for said in told.gossip), told.gossip
+    assert told.shown["/v1/servers/gossip/logs?lines=200, gossip"].count("***") > 150
+    assert told.shown["/v1/events?follow=false&backlog=1000, gossip"].count('"entry":"***"') > 1
     assert told.shown["logs neighbour, up"].count("***") >= 2 * 6, told.shown["logs neighbour, up"]
     assert all(told.shown[f"explain {name}, up"].count("***") > 1 for name in (*SINGING, *FAILING_ALOUD))
     assert told.shown["what a handler was told"].count("***") > 10
@@ -93,7 +97,7 @@ def test_every_place_was_looked_at(told: Told):
 GIVEN = {
     "argument": ({"argument", "option"}, set[str]()),
     "everywhere": (set[str](), {"kept", "fresh"}),
-    "spelling": (set[str](), {"env/+=", "password", "part/+=", "given", "inherited"}),
+    "spelling": (set[str](), {canaries.QUOTED, "env/+=", "password", "part/+=", "given", "inherited"}),
     "handshake": (set[str](), {"handshake"}),
     "ending": (set[str](), {"exit"}),
     "echo_printed/headers": ({"printed"}, set[str]()),

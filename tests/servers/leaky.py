@@ -7,11 +7,12 @@ that file. WAY is `everywhere`, as long as it lives; `initialize`, in the refusa
 prints its URL and puts what it gets into its answer: 401 for /unauthorized, 500 for /broken, a redirect for /elsewhere, else a
 refusal; /received tells all of it.
 
-Its tool `say` repeats its argument `text` on stderr; `ask` asks for a password, writes the answer to the file $RECEIVED, and
-then tells it wherever it can.
+Its tool `say` repeats its argument `text` on stderr; `tell` takes it for its secret from then on, and tells it wherever it can;
+`ask` asks for a password, writes the answer to the file $RECEIVED, and then tells it wherever it can.
 """
 
 import base64
+import html
 import json
 import os
 import sys
@@ -36,6 +37,10 @@ def spell(value):
     sys.stderr.write(f"{value}\n{coded}\n{urllib.parse.quote(value, safe='')}\n{json.dumps(value)}\n")
     sys.stderr.write(f"{value[:9]}\x1b[31m{value[9:]}\x1b[0m\n")
     sys.stderr.flush()
+    sys.stderr.write(f"{html.escape(json.dumps(value))}\n{urllib.parse.quote(urllib.parse.quote(value, safe=''), safe='')}\n")
+    for at in range(0, len(value) + 14, 20):
+        sys.stderr.write(f"      {f'folded here: {value}'[at : at + 20]}  \n")
+    sys.stderr.flush()
     for piece in value:
         os.write(2, piece.encode())
     os.write(2, b"\n")
@@ -43,6 +48,8 @@ def spell(value):
 
 def answered(message):
     """Whoever was asked has answered: the call goes on."""
+    if not str(message["id"]).startswith("ask-"):
+        return {"id": 0, "result": SECRET}
     call = int(message["id"].partition("-")[2])
     content = message.get("result", {}).get("content", {})
     if os.environ.get("RECEIVED"):
@@ -55,6 +62,31 @@ def answered(message):
     return {"id": call, "error": {"code": -32000, "message": f"cannot use {content}", "data": content}}
 
 
+def tell(message):
+    """Everything that can be said of a text, beside what the server says at its start."""
+    global SECRET  # noqa: PLW0603 - lists and errors have it from now on
+    SECRET = message["params"]["arguments"]["text"]
+    spell(SECRET)
+    say("notifications/message", {"level": "error", "logger": SECRET, "data": {SECRET: [SECRET]}})
+    say("notifications/tools/list_changed")
+    say("notifications/resources/updated", {"uri": f"memo://x/{SECRET}"})
+    say("notifications/cancelled", {"requestId": SECRET, "reason": SECRET})
+    say(f"notifications/{SECRET}", {"data": SECRET})
+    token = message["params"].get("_meta", {}).get("progressToken")
+    if token is not None:
+        say("notifications/progress", {"progressToken": token, "progress": 1, "message": SECRET})
+    say("notifications/progress", {"progressToken": SECRET, "progress": SECRET})
+    out(SECRET)
+    out(json.dumps({"jsonrpc": "2.0", "id": SECRET, "result": {}}))
+    out(json.dumps({"jsonrpc": "2.0", "id": f"x-{SECRET}", "method": f"x/{SECRET}", "params": {}}))
+    return {"id": message["id"], "error": {"code": -32000, "message": f"no {SECRET}", "data": {SECRET: SECRET}}}
+
+
+def say(method, params=None):
+    """One notification."""
+    out(json.dumps({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}))
+
+
 def answer(message):
     method, ident = message.get("method"), message.get("id")
     if method == "initialize" and WAY == "initialize":
@@ -65,14 +97,14 @@ def answer(message):
         return {"id": ident, "result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}}
     if method == "tools/list":
         tools = [{"name": SECRET, "inputSchema": 1}, {"name": "x", "inputSchema": {"type": SECRET}}]
-        return {
-            "id": ident,
-            "result": {"tools": [*tools, *({"name": name, "inputSchema": {"type": "object"}} for name in ("say", "ask"))]},
-        }
+        good = {"description": f"as told: {SECRET}", "inputSchema": {"type": "object", "title": SECRET}}
+        return {"id": ident, "result": {"tools": [*tools, *({"name": name, **good} for name in ("say", "ask", "tell"))]}}
     if method == "tools/call" and message["params"]["name"] == "ask":
         form = {"type": "object", "properties": {"password": {"type": "string"}, SECRET: {"type": "string"}}}
         params = {"message": f"which password, beside {SECRET}?", "requestedSchema": form}
         return {"id": f"ask-{ident}", "method": "elicitation/create", "params": params}
+    if method == "tools/call" and message["params"]["name"] == "tell":
+        return tell(message)
     if method == "tools/call":
         spell(message["params"].get("arguments", {}).get("text", "nothing"))
         return None

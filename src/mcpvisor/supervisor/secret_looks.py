@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 from mcpvisor.supervisor.secret import MASK
 from mcpvisor.supervisor.secret_names import HEADERS, PARAMETERS, names_secret
@@ -70,6 +70,7 @@ _HEADER: Final = re.compile(
     rf"\b({'|'.join(name.replace('-', '[-_]') for name in HEADERS)})(['\"]?\s*[:=,]\s*)(?!\s)[^\r\n]+", re.IGNORECASE
 )
 _PARAMETER: Final = re.compile(rf"([?&](?:{PARAMETERS})=)[^\s&#\"']+", re.IGNORECASE)
+_VALUE: Final = re.compile(rf"[?&](?:{PARAMETERS})=([^\s&#]+)", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"(?<=[a-z0-9+.-]://)[^\s/?#]*@", re.IGNORECASE)
 """Of an address all that may be its user part, whatever else is one."""
 _OF_USER: Final = re.compile(r"(?<=[A-Za-z0-9+.-])://([^\s/?#@]*@)")
@@ -105,6 +106,12 @@ def without_credentials(text: str) -> str:
     if ":" in text or "=" in text or "," in text:
         text = _HEADER.sub(rf"\1\2{MASK}", text)
     return _OF_SCHEME.sub(rf"\1 {MASK}", text)
+
+
+def parameters_in(address: str) -> list[str]:
+    """The values of those parameters of an address whose names say that they give access; as written and decoded."""
+    values = _VALUE.findall(address)
+    return list(dict.fromkeys([*values, *map(unquote_plus, values)]))
 
 
 def passwords_in(text: str) -> list[str]:

@@ -57,6 +57,11 @@ def option_names_secret(word: str) -> bool:
     return is_named and _OPTION.fullmatch(word) is not None and _OF_SOMETHING_ELSE.fullmatch(word) is None
 
 
+def header_names_secret(name: str) -> bool:
+    """Whether a name of a header says so: of these every last word `key` is one, as in `Ocp-Apim-Subscription-Key`."""
+    return names_secret(name) or name.lower().endswith("key")
+
+
 def field_names_secret(name: object) -> bool:
     """Whether the value of a field, or of a header, of that name is never shown in a log."""
     return isinstance(name, str) and name.lower().replace("_", "-") in FIELDS
