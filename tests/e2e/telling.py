@@ -22,9 +22,10 @@ from tests import nursery
 from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, END, FAILING, SINGING, secret
 from tests.e2e.journal import JournalledDaemon
-from tests.e2e.places import DOWN, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.places import DOWN, OF_A_SERVER, READ, READ_OF_A_SERVER, UP, WATCHED
 from tests.e2e.processes import Process, Sampler
 from tests.e2e.running import RunningDaemon
+from tests.e2e.screens import Screen
 from tests.e2e.siege import Client, UnixConnection
 
 from mcpvisor.daemon.cli import main as cli
@@ -151,6 +152,7 @@ class _Life:
         streams = [
             _Stream(str(daemon.socket), path) for path in ("/v1/events?backlog=1000", "/v1/servers/everywhere/logs?follow=true")
         ]
+        screens = [Screen(words, self.environ | {"MCPVISOR_SOCKET": str(daemon.socket)}) for words in WATCHED]
         daemon.until(lambda: daemon.server("sample")["state"] == "ready", "sample ready")
         for name, text in canaries.broken_files().items():
             daemon.write(name, text)
@@ -177,6 +179,9 @@ class _Life:
         shown["check, wrong settings"] = self.verb("check {config}", wrong)
         self._rotate()
         self.look("rotated")
+        for screen in screens:
+            shown[f"screen, {screen.words}"], code = screen.end()
+            assert 130 == code, shown[f"screen, {screen.words}"]
         shown["state, live"] = _bytes(daemon.folder / "state")
         daemon.end()
         for stream in streams:

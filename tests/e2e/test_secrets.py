@@ -17,7 +17,7 @@ import pytest
 from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, FAILING, SINGING, secret
 from tests.e2e.leaks import leaks, writings
-from tests.e2e.places import ACTED_ON, DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.places import ACTED_ON, DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP, WATCHED
 from tests.e2e.running import puppet
 from tests.e2e.telling import Told, told_by_a_daemon
 
@@ -66,6 +66,8 @@ def test_the_canaries_were_put_to_use(told: Told):
     assert len(canaries.KNOWN_TO_ALL) == len(told.gossip)
     assert all('"message": "no ***"' in said for said in told.gossip), told.gossip
     assert told.shown["/v1/servers/gossip/logs?lines=200, gossip"].count("***") > 150
+    assert all(told.shown[f"screen, {words}"].count("***") > 20 for words in WATCHED[:3])
+    assert "gossip" in told.shown[f"screen, {WATCHED[3]}"]
     assert told.shown["/v1/events?follow=false&backlog=1000, gossip"].count('"entry":"***"') > 1
     assert told.shown["logs neighbour, up"].count("***") >= 2 * 6, told.shown["logs neighbour, up"]
     assert all(told.shown[f"explain {name}, up"].count("***") > 1 for name in (*SINGING, *FAILING_ALOUD))
