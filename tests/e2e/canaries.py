@@ -70,7 +70,7 @@ PLAIN_KEYS: Final = frozenset(
 
 FAILING: Final = (
     *("handshake", "ending", "command", "unauthorized", "broken", "elsewhere", "refused", "nobody", "keyed", "in_query"),
-    *("client", "printed", "unprinted", "pem", "by_post", "by_basic", "by_key", "no_token"),
+    *("client", "discovering", "redirected", "printed", "unprinted", "pem", "by_post", "by_basic", "by_key", "no_token"),
 )
 """Servers that never come up, and say why."""
 ECHOING: Final = ("echo_token", "echo_printed", "echo_query")
@@ -89,7 +89,7 @@ KNOWN_TO_ALL: Final = (
     *("bearer", "query", "nobody", "echo-query", "header", "key", "query-key", "client", "printed", "unprinted"),
     *("echo-client", "echo-key/+=", "post/+=", "basic/+=", "odd", "exec-argument", "exec", "signing-0123456789abcdef"),
     *("hook", "moved", "unfound", "untrusted", "hook-header", "proxy", "python", "python-env", "content/+=", "gateway"),
-    *("gave-access", "gave-refresh"),
+    *("discover", "discovering", "redirected/+=", "gave-access", "gave-refresh"),
 )
 """The places of secrets that are masked whoever tells them; each of the others may be an ordinary word, or is in no entry."""
 
@@ -171,6 +171,21 @@ def entries(url: str, folder: Path) -> str:
             web("keyed", auth={"type": "api_key", "header": "X-Mine", "key": secret("key")}),
             web("in_query", auth={"type": "api_key", "query": "k", "key": secret("query-key")}),
             web("client", auth={**client, "client_secret": secret("client")}),
+            web(
+                "discovering",
+                f"discover?key={secret('discover')}",
+                headers=headers,
+                auth={"type": "client_credentials", "client_id": "c", "client_secret": secret("discovering")},
+            ),
+            web(
+                "redirected",
+                auth={
+                    **client,
+                    "token_url": f"{url}/elsewhere?as=post",
+                    "client_auth": "post",
+                    "client_secret": secret("redirected/+="),
+                },
+            ),
             web("printed", header_command=[*program, "headers", "${PRINTED}"]),
             web("unprinted", header_command=[*program, "exit", "--token", secret("unprinted")]),
             entry("pem", url="https://127.0.0.1:9/", tls={"client_cert": str(key), "client_key": str(key)}),
