@@ -70,13 +70,31 @@ PLAIN_KEYS: Final = frozenset(
 
 FAILING: Final = (
     *("handshake", "ending", "command", "unauthorized", "broken", "elsewhere", "refused", "nobody", "keyed", "in_query"),
-    *("client", "printed", "unprinted", "pem", "by_post", "by_basic", "by_key", "no_token"),
+    *("client", "discovering", "redirected", "printed", "unprinted", "pem", "by_post", "by_basic", "by_key", "no_token"),
 )
 """Servers that never come up, and say why."""
 ECHOING: Final = ("echo_token", "echo_printed", "echo_query")
 """HTTP servers that come up, and repeat what each request holds."""
-SINGING: Final = ("everywhere", "argument", "neighbour", "spelling", *ECHOING)
+SINGING: Final = ("everywhere", "argument", "neighbour", "spelling", "gossip", *ECHOING)
 """Servers that come up, and tell what they know."""
+
+QUOTED: Final = 'it\'s "a\\b" & <c> ~!*()'
+"""A place of characters each of which somebody escapes, and somebody else does not."""
+
+GOSSIP: Final = "gossip"
+"""The file from which the server of that name has what it tells of others."""
+
+KNOWN_TO_ALL: Final = (
+    *("argument", "option", "kept", "given", "part/+=", "inherited", "environ-proxy", "password", "handshake", "exit"),
+    *("bearer", "query", "nobody", "echo-query", "header", "key", "query-key", "client", "printed", "unprinted"),
+    *("echo-client", "echo-key/+=", "post/+=", "basic/+=", "odd", "exec-argument", "exec", "signing-0123456789abcdef"),
+    *("hook", "moved", "unfound", "untrusted", "hook-header", "proxy", "python", "python-env", "content/+=", "gateway"),
+    *("discover", "discovering", "redirected/+=", "gave-access", "gave-refresh"),
+)
+"""The places of secrets that are masked whoever tells them; each of the others may be an ordinary word, or is in no entry."""
+
+KNOWN_AGAIN: Final = ("gave-access", "given", "argument", "bearer", "client", "gateway", "fresh")
+"""Those of versions and tokens that a daemon finds at its start, while its files are broken."""
 
 TOLD: Final = "told"
 """The file into which the handler `written` puts every event that it gets."""
@@ -137,9 +155,11 @@ def entries(url: str, folder: Path) -> str:
                     "URL": f"https://me:{secret('password')}@db.test/x",
                     "SENTENCE": "for me: ${PART}, and nobody else",
                     "GIVEN": "${cred:given}",
+                    "QUOTED": secret(QUOTED),
                 },
                 inherit_env=["INHERITED_TOKEN"],
             ),
+            puppet("gossip", leaky, "everywhere", f"@{folder}/{GOSSIP}"),
             puppet("handshake", leaky, "initialize", env={"SECRET": secret("handshake")}, era="legacy"),
             puppet("ending", leaky, "exit", env={"SECRET": secret("exit")}),
             entry("command", "/no/such/${ARGUMENT}"),
@@ -151,6 +171,21 @@ def entries(url: str, folder: Path) -> str:
             web("keyed", auth={"type": "api_key", "header": "X-Mine", "key": secret("key")}),
             web("in_query", auth={"type": "api_key", "query": "k", "key": secret("query-key")}),
             web("client", auth={**client, "client_secret": secret("client")}),
+            web(
+                "discovering",
+                f"discover?key={secret('discover')}",
+                headers=headers,
+                auth={"type": "client_credentials", "client_id": "c", "client_secret": secret("discovering")},
+            ),
+            web(
+                "redirected",
+                auth={
+                    **client,
+                    "token_url": f"{url}/elsewhere?as=post",
+                    "client_auth": "post",
+                    "client_secret": secret("redirected/+="),
+                },
+            ),
             web("printed", header_command=[*program, "headers", "${PRINTED}"]),
             web("unprinted", header_command=[*program, "exit", "--token", secret("unprinted")]),
             entry("pem", url="https://127.0.0.1:9/", tls={"client_cert": str(key), "client_key": str(key)}),
@@ -291,7 +326,7 @@ def handlers(url: str, folder: Path) -> str:
         {"event": "state_changed", "server": "sample", "handler": takers},
         {"event": "elicitation", "server": "neighbour", "handler": "operator"},
         {"event": "elicitation", "handler": "rules"},
-        {"event": "log_message", "server": ["everywhere", "argument", *ECHOING], "handler": ["written", "heard"]},
+        {"event": "log_message", "server": ["everywhere", "argument", "gossip", *ECHOING], "handler": ["written", "heard"]},
         {"event": "state_changed", "server": [*FAILING, *SINGING], "handler": "written"},
     ]
     return text + "".join("[[routes]]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in one.items()) for one in routes)

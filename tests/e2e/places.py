@@ -32,6 +32,8 @@ doctor everywhere; connect cursor; import {config}/servers.d/broken.json; import
 config show --all {config}; reload; call everywhere say; elicitations; restart sample
 """)
 """What a person types while the daemon runs, and while it does not."""
+WATCHED: Final = ("logs -f -n 200", "logs gossip -f --color always", "events -f -n 1000 --color always", "status --watch")
+"""What a person leaves running in a terminal."""
 LEFT_OUT: Final = {"run": "the daemon itself", "demo": "has no secrets", "elicitations answer": "is used", "stdio": "is used"}
 
 ACTED_ON: Final = frozenset(

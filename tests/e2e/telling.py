@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -22,23 +22,19 @@ from tests import nursery
 from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, END, FAILING, SINGING, secret
 from tests.e2e.journal import JournalledDaemon
-from tests.e2e.places import DOWN, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.places import DOWN, OF_A_SERVER, READ, READ_OF_A_SERVER, UP, WATCHED
+from tests.e2e.processes import Process, Sampler
 from tests.e2e.running import RunningDaemon
+from tests.e2e.screens import Screen
 from tests.e2e.siege import Client, UnixConnection
 
-from mcpvisor.daemon.cli.main import main
+from mcpvisor.daemon.cli import main as cli
 
 SETTLED: Final = ("backoff", "failed", "crash_loop", "auth_required", "degraded")
 LISTED: Final = ("ready", "degraded")
 
-
-@dataclass(frozen=True)
-class Process:
-    """Whose a process is (`daemon`, `helper` or a server), and the places of the canaries that are seen in it from outside."""
-
-    whose: str
-    arguments: frozenset[str]
-    environ: frozenset[str]
+_PARSER: Final = cli.build_parser()
+"""Made once: to make it anew takes longer than nearly all verbs."""
 
 
 @dataclass
@@ -54,10 +50,12 @@ class Told:
     """All that came to the HTTP servers."""
     answers: dict[str, Any] = field(default_factory=dict[str, Any])
     """What servers got as an answer to a question."""
-    processes: list[Process] = field(default_factory=list["Process"])
+    processes: set[Process] = field(default_factory=set[Process])
     refusals: list[int] = field(default_factory=list[int])
     results: list[str] = field(default_factory=list[str])
     """What clients got as the results of their calls, which is theirs."""
+    gossip: list[str] = field(default_factory=list[str])
+    """What a client got when it had one server tell the secrets of others."""
     journal_files: int = 0
     journal_records: int = 0
     modes: dict[str, int] = field(default_factory=dict[str, int])
@@ -110,10 +108,15 @@ class _Life:
         told.passed |= {f"connect cursor --token{more}, up": [self.token] for more in ("", " --json")}
         (folder / "other.json").write_text(canaries.file_of_others())
         files = {given / "given": secret("given"), self.kept: secret("kept"), folder / "key.pem": pem}
+        files[folder / canaries.GOSSIP] = "nothing"
         for path, text in {**files, state / "gateway.token": self.token}.items():
             path.write_text(f"{text}\n")
             path.chmod(0o600)
-        self.environ = canaries.environ() | {"CREDENTIALS_DIRECTORY": str(given), "MCPVISOR_LOG__LEVEL": "debug"}
+        self.environ = canaries.environ() | {
+            "CREDENTIALS_DIRECTORY": str(given),
+            "MCPVISOR_LOG__LEVEL": "debug",
+            "MCPVISOR_GATEWAY__DRAIN_NOTICE": "0s",
+        }
         self.servers = "".join(
             [
                 canaries.entries(leaky, folder),
@@ -131,10 +134,13 @@ class _Life:
 
     def first_run(self) -> None:
         daemon = self.daemon
+        sampler = Sampler(daemon.pid, self.environ)
         try:
             self._live()
         finally:
             left = daemon.clear()
+            sampler.end()
+            self.told.processes = sampler.seen
         self.shown["stderr"] = daemon.log_text() or "nothing"
         self.shown["journal"] = daemon.journal.text()
         self.told.journal_files, self.told.journal_records = daemon.journal.files, len(daemon.journal.records)
@@ -146,6 +152,7 @@ class _Life:
         streams = [
             _Stream(str(daemon.socket), path) for path in ("/v1/events?backlog=1000", "/v1/servers/everywhere/logs?follow=true")
         ]
+        screens = [Screen(words, self.environ | {"MCPVISOR_SOCKET": str(daemon.socket)}) for words in WATCHED]
         daemon.until(lambda: daemon.server("sample")["state"] == "ready", "sample ready")
         for name, text in canaries.broken_files().items():
             daemon.write(name, text)
@@ -157,11 +164,12 @@ class _Life:
                 lambda name=name: daemon.server(name)["state"] in LISTED and daemon.server(name)["tools"], f"{name} listed"
             )
         self._clients()
+        self._gossip()
         self._operator()
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
             os.kill(daemon.pid, number)
         self.look("up")
-        self._processes()
+        shown["limits"] = Path(f"/proc/{daemon.pid}/limits").read_text()
         for words in UP:
             self.verbs(words)
         for name in [one["name"] for one in daemon.status()["servers"]]:
@@ -171,6 +179,9 @@ class _Life:
         shown["check, wrong settings"] = self.verb("check {config}", wrong)
         self._rotate()
         self.look("rotated")
+        for screen in screens:
+            shown[f"screen, {screen.words}"], code = screen.end()
+            assert 130 == code, shown[f"screen, {screen.words}"]
         shown["state, live"] = _bytes(daemon.folder / "state")
         daemon.end()
         for stream in streams:
@@ -220,6 +231,27 @@ class _Life:
             words = ["stdio", "--gateway", f"{self.daemon.gateway}?k={secret('shim-query')}", "--token-file", str(file)]
             done = nursery.run(words, typed='{"jsonrpc":"2.0","id":1,"method":"ping"}\n', env={**os.environ, **self.environ})
             self.shown[f"stdio, a token {name}"] = done.stdout + done.stderr
+
+    def _gossip(self) -> None:
+        """One server tells the secrets of all others, in what it answers and writes, and from its start on."""
+        daemon = self.daemon
+        client = Client(str(self.unix), tcp=True, token=self.token)
+        client.connection = self._tcp()
+        client.open()
+        self.told.more.append(client.headers["mcp-session-id"])
+        for place in canaries.KNOWN_TO_ALL:
+            self.told.gossip.append(json.dumps(client.call("gossip__tell", text=secret(place))))
+        client.close()
+        self.look("gossip")
+        self._have_told(canaries.KNOWN_TO_ALL)
+        before = daemon.server("gossip")["pid"]
+        daemon.order("gossip", "restart")
+        daemon.until(lambda: daemon.server("gossip")["pid"] not in (None, before), "gossip, anew")
+        daemon.until(lambda: daemon.server("gossip")["tools"], "gossip to list its tools")
+
+    def _have_told(self, places: Sequence[str]) -> None:
+        """Have `gossip` tell these from its next start on, from its handshake to its lists."""
+        (self.folder / canaries.GOSSIP).write_text(" ".join(map(secret, places)))
 
     def _tcp(self) -> HTTPConnection:
         return HTTPConnection(self.daemon.addresses("gateway")[0].removeprefix("http://"), timeout=30)
@@ -278,6 +310,7 @@ class _Life:
         daemon = self.daemon
         daemon.write("servers.toml", f'{self.servers}\n[servers.broken]\nenv = {{ A = "{secret("again")}\n')
         daemon.log = daemon.folder / "stderr.2"
+        self._have_told(canaries.KNOWN_AGAIN)
         RunningDaemon.start(daemon)
         try:
             daemon.until_serving()
@@ -314,32 +347,13 @@ class _Life:
         told = words.format(config=self.daemon.folder / "config", folder=self.folder).split()
         out = io.StringIO()
         environ = {**self.environ, **(env or {}), "MCPVISOR_SOCKET": str(self.daemon.socket)}
-        with mock.patch.dict(os.environ, environ), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        ours = mock.patch.dict(os.environ, environ), mock.patch.object(cli, "build_parser", return_value=_PARSER)
+        with ours[0], ours[1], contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             try:
-                code = main([*told, *(more or [])])
+                code = cli.main([*told, *(more or [])])
             except SystemExit as end:
                 code = int(end.code or 0)
         return f"{out.getvalue()}\nexit code {code}"
-
-    def _processes(self) -> None:
-        for proc in Path("/proc").glob("[0-9]*"):
-            try:
-                environ, cmdline = (proc.joinpath(file).read_text("utf-8", "replace") for file in ("environ", "cmdline"))
-                parent = int(proc.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            marks = dict(one.partition("=")[::2] for one in environ.split("\0"))
-            if proc.name == str(self.daemon.pid):
-                environ = "\0".join(one for one in environ.split("\0") if one.partition("=")[0] not in self.environ)
-                whose = "daemon"
-                self.shown["limits"] = proc.joinpath("limits").read_text()
-            elif marks.get("MCPVISOR_INSTANCE") == self.daemon.instance:
-                whose = marks["MCPVISOR_SERVER"].partition(":")[0]
-            elif parent == self.daemon.pid:
-                whose = "helper"
-            else:
-                continue
-            self.told.processes.append(Process(whose, _places(cmdline), _places(environ)))
 
 
 class _Stream:
@@ -364,10 +378,6 @@ class _Stream:
         self._thread.join()
         self._connection.close()
         return self._data.decode("utf-8", "replace")
-
-
-def _places(text: str) -> frozenset[str]:
-    return frozenset(re.findall(rf"{CANARY}-(.*?)-{END}", text))
 
 
 def _get(connection: HTTPConnection, path: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from tests.e2e import canaries
 from tests.e2e.canaries import CANARY, FAILING, SINGING, secret
 from tests.e2e.leaks import leaks, writings
-from tests.e2e.places import ACTED_ON, DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP
+from tests.e2e.places import ACTED_ON, DOWN, LEFT_OUT, OF_A_SERVER, READ, READ_OF_A_SERVER, UP, WATCHED
 from tests.e2e.running import puppet
 from tests.e2e.telling import Told, told_by_a_daemon
 
@@ -63,6 +63,12 @@ def test_the_canaries_were_put_to_use(told: Told):
     assert any(secret("echo-client") in one or secret("gave-access") in one for one in told.results)
     assert all(told.passed[place][0] in told.shown[place] for place in told.passed)
     assert told.shown["logs spelling, up"].count("***") >= 6 * 5, told.shown["logs spelling, up"]
+    assert len(canaries.KNOWN_TO_ALL) == len(told.gossip)
+    assert all('"message": "no ***"' in said for said in told.gossip), told.gossip
+    assert told.shown["/v1/servers/gossip/logs?lines=200, gossip"].count("***") > 150
+    assert all(told.shown[f"screen, {words}"].count("***") > 20 for words in WATCHED[:3])
+    assert "gossip" in told.shown[f"screen, {WATCHED[3]}"]
+    assert told.shown["/v1/events?follow=false&backlog=1000, gossip"].count('"entry":"***"') > 1
     assert told.shown["logs neighbour, up"].count("***") >= 2 * 6, told.shown["logs neighbour, up"]
     assert all(told.shown[f"explain {name}, up"].count("***") > 1 for name in (*SINGING, *FAILING_ALOUD))
     assert told.shown["what a handler was told"].count("***") > 10
@@ -90,22 +96,38 @@ def test_every_place_was_looked_at(told: Told):
     assert {400, 401, 403, 404, 421} <= set(told.refusals)
 
 
-def test_a_secret_is_in_the_processes_that_are_given_it_and_no_others(told: Told):
-    """No canary is in the arguments or the environment of the daemon, of its helpers, or of servers that it is not of."""
-    shared = {"environ-proxy"}
-    environs = {
-        "everywhere": {"kept"},
-        "spelling": {"env/+=", "password", "part/+=", "given", "inherited"},
-        "neighbour": set[str](),
-        "handler__python": {"python-env"},
-    }
-    arguments = {"argument": {"argument", "option"}}
+GIVEN = {
+    "argument": ({"argument", "option"}, set[str]()),
+    "everywhere": (set[str](), {"kept", "fresh"}),
+    "spelling": (set[str](), {canaries.QUOTED, "env/+=", "password", "part/+=", "given", "inherited"}),
+    "handshake": (set[str](), {"handshake"}),
+    "ending": (set[str](), {"exit"}),
+    "echo_printed/headers": ({"printed"}, set[str]()),
+    "printed/headers": ({"printed"}, set[str]()),
+    "unprinted/headers": ({"unprinted"}, set[str]()),
+    "handler:program": ({"exec-argument"}, {"exec"}),
+    "handler__python": (set[str](), {"python-env"}),
+}
+"""The canaries in the arguments and in the environment of processes that were given some."""
 
-    assert {"daemon", "helper", "argument", *environs} <= {one.whose for one in told.processes}
-    for one in told.processes:
-        of_all = shared if one.whose not in ("daemon", "helper") else set[str]()
-        assert (one.whose, arguments.get(one.whose, set[str]())) == (one.whose, set(one.arguments))
-        assert (one.whose, of_all | environs.get(one.whose, set[str]())) == (one.whose, set(one.environ))
+
+def test_a_secret_is_in_the_processes_that_are_given_it_and_no_others(told: Told):
+    """No canary is in the arguments or the environment of the daemon, of its helpers, or of servers and handlers that it is
+    not of, not for a moment.
+    """
+    by = {one.whose: [other for other in told.processes if other.whose == one.whose] for one in told.processes}
+    given = {
+        whose: (set[str]().union(*(one.arguments for one in all_of)), set[str]().union(*(one.environ for one in all_of)))
+        for whose, all_of in by.items()
+    }
+    shared = {"environ-proxy"}
+
+    assert {"daemon", "helper", "neighbour", "sample", "handler:written", *GIVEN} <= given.keys()
+    assert (set[str](), set[str]()) == given.pop("daemon") == given.pop("helper")
+    assert {whose: (arguments, environ - shared) for whose, (arguments, environ) in given.items()} == {
+        whose: GIVEN.get(whose, (set[str](), set[str]())) for whose in given
+    }
+    assert all(shared <= environ for _, environ in given.values())
     assert "0" == next(line for line in told.shown["limits"].splitlines() if line.startswith("Max core file size")).split()[4]
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import time
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpvisor.supervisor.known_secrets import MAX_KNOWN, KnownSecrets
+from mcpvisor.supervisor.known_secrets import MAX_KNOWN, MAX_PASSING, KnownSecrets
 from mcpvisor.supervisor.masking import MAX_LASTING, Mask
 from mcpvisor.supervisor.secret_forms import forms
 
 SECRET = "p/7+ä-canary_51e2"
+WRITTEN_OTHERWISE = 'it\'s "a\\b" & <c> ~!*()=canary_51e2'
+"""Of characters each of which somebody escapes and somebody else does not."""
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\nzQ==\n-----END PRIVATE KEY-----\n"
 
 
@@ -35,16 +39,39 @@ def test_base64(secret: str, before: str, behind: str):
         assert len(masked) <= beside * 4 / 3 + 8
 
 
-@pytest.mark.parametrize("write", [str, json.dumps, quote, quote_plus, lambda one: quote(one, safe="").lower()])
-def test_writings(write):
-    """JSON, forms and addresses escape some characters; each of these is the same secret, for a server's mask and for all."""
-    known = KnownSecrets()
-    known.learn([SECRET])
-    told = f"x {write(SECRET)} y"
+def by_java(text: str) -> str:
+    """As forms are written by Java."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
 
-    for masked in (Mask([SECRET]).text(told), known.text(told)):
+
+@pytest.mark.parametrize("secret", [SECRET, WRITTEN_OTHERWISE])
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(str, json.dumps, repr, html.escape, quote, quote_plus, by_java, lambda one: quote(one, safe="").lower()),
+        lambda one: quote(one, safe="!'()*"),
+        lambda one: quote(one, safe=";,/?:@&=+$-_.!~*'()#"),
+        lambda one: quote(quote(one), safe=""),
+        lambda one: f"/login?next={quote(f'/x?key={quote_plus(one)}')}",
+        lambda one: json.dumps(json.dumps({"a": one})),
+        lambda one: html.escape(json.dumps(one)),
+        lambda one: html.escape(one).replace("&#x27;", "&#39;"),
+        lambda one: f"Basic {base64.b64encode(f'me:{quote_plus(one)}'.encode()).decode()}",
+    ],
+)
+def test_writings(secret: str, write: Callable[[str], str]):
+    """In JSON, forms, addresses and pages, also within others: each is the same secret, for a server's mask and for all."""
+    known = KnownSecrets()
+    known.learn([secret])
+    told = f"x {write(secret)} y"
+
+    for masked in (Mask([secret]).text(told), known.text(told)):
         assert "***" in masked
-        assert "canary" not in masked
+        assert not any(piece in masked.lower() for piece in ("canary", "51e2", *_pieces(base64.b64encode(b"canary"))))
+
+
+def _pieces(coded: bytes) -> list[str]:
+    return [coded.decode().lower()[:-2]]
 
 
 def test_each_line_of_a_key():
@@ -122,3 +149,46 @@ def test_known_secrets_take_no_time_by_their_number():
         known.text(line)
 
     assert time.thread_time() - began < 0.2
+
+
+def test_what_was_fetched_is_masked_whoever_tells_it():
+    """A token that one server got is masked in what another one says, until many newer ones have come."""
+    known = KnownSecrets()
+    one, other = Mask([], known), Mask([], known)
+    one.learn_fetched(["fetched-token-0"])
+    known.learn(["of-an-entry"])
+
+    assert "a *** b ***" == other.text("a fetched-token-0 b of-an-entry")
+    for number in range(MAX_PASSING * 2 + 1):
+        one.learn_fetched([f"newer-token-{number:05}"])
+    assert "fetched-token-0 *** ***" == other.text(f"fetched-token-0 newer-token-{MAX_PASSING * 2:05} of-an-entry")
+
+
+@pytest.mark.parametrize("told", ["sk-proj-", "sk-proj-0001-", f"sk-proj-0001-{'x' * 149}"])
+def test_whoever_repeats_the_begin_of_a_secret_holds_nobody(told: str):
+    """What a server says that knows how many secrets begin is looked through in a time that grows with its length only."""
+    known = KnownSecrets()
+    known.learn([f"sk-proj-{number:04}-{'x' * 150}/+=" for number in range(100)])
+    text = told * (256 * 1024 // len(told))
+    began = time.thread_time()
+    known.text(text)
+
+    assert time.thread_time() - began < 2
+
+
+@settings(deadline=None)
+@given(
+    values=st.lists(st.text("ab", min_size=8, max_size=20) | st.text("ab", min_size=64, max_size=80), min_size=1, max_size=5),
+    text=st.text("ab…", max_size=60),
+    at=st.integers(0, 60),
+    kept=st.integers(8, 80),
+)
+def test_those_that_begin_alike_are_told_apart(values: list[str], text: str, at: int, kept: int):
+    """Of several that are alike the longest is masked that stands there, or as much of any as was left of it."""
+    known = KnownSecrets()
+    known.learn(values)
+    cut = f"{text[:at]}{values[0][:kept]}…"
+
+    spans = known.spans(f"{text[:at]}{values[0]}{text[at:]}")
+    assert any(begin <= len(text[:at]) and end >= len(text[:at]) + len(values[0]) for begin, end in spans)
+    assert any(begin <= len(text[:at]) and end >= len(cut) - 1 for begin, end in known.spans(cut))

@@ -2,63 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 from mcpvisor.supervisor.secret import MASK, Secret
+from mcpvisor.supervisor.secret_looks import without_credentials
+from mcpvisor.supervisor.secret_names import field_names_secret
 
 TEXT_CHARACTERS: Final = 64 * 1024
 """A longer text is cut: one record must not fill the queue."""
 ITEMS: Final = 200
 DEPTH: Final = 6
 
-SECRET_NAMES: Final = frozenset(
-    {
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "set-cookie",
-        "x-api-key",
-        "api-key",
-        "mcp-session-id",
-        "access-token",
-        "refresh-token",
-        "id-token",
-        "client-secret",
-        "password",
-        "secret",
-        "token",
-    }
-)
-"""Header and key names, lower case with `-` for `_`, whose values are never shown."""
-
-_HEADER: Final = re.compile(
-    r"(?i)\b((?:proxy[-_])?authorization|(?:set[-_])?cookie|(?:x[-_])?api[-_]key|mcp[-_]session[-_]id)"
-    r"(['\"]?\s*[:=,]\s*)(?!\s)[^\r\n]+"
-)
-_BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}")
-_USERINFO: Final = re.compile(r"(?i)(?<=[a-z0-9+.-]://)[^\s/?#]*@")
-"""Looks back from `://` instead of ahead from each word, which took as many steps as a long text has characters, squared."""
-_QUERY: Final = re.compile(r"(?i)([?&](?:[\w-]*token|[\w-]*secret|password|api[-_]?key|key|sig|signature|code)=)[^\s&#\"']+")
-
 
 def clean_text(text: str) -> str:
     """The text without credentials: header values, bearer tokens, the user part and secret parameters of URLs."""
     if len(text) > TEXT_CHARACTERS:
         text = f"{text[:TEXT_CHARACTERS]}... ({len(text) - TEXT_CHARACTERS} characters cut)"
-    if "@" in text and "://" in text:
-        text = _USERINFO.sub(f"{MASK}@", text)
-    if "=" in text:
-        text = _QUERY.sub(rf"\1{MASK}", text)
-    if ":" in text or "=" in text or "," in text:
-        text = _HEADER.sub(rf"\1\2{MASK}", text)
-    return _BEARER.sub(rf"\1 {MASK}", text)
-
-
-def is_secret_name(name: object) -> bool:
-    """Whether a value of that name is never shown."""
-    return isinstance(name, str) and name.lower().replace("_", "-") in SECRET_NAMES
+    return without_credentials(text)
 
 
 def clean(value: Any, depth: int = DEPTH) -> Any:
@@ -73,10 +34,10 @@ def clean(value: Any, depth: int = DEPTH) -> Any:
         return "..."
     if isinstance(value, Mapping):
         return {
-            clean_text(str(key)): MASK if is_secret_name(key) else clean(item, depth - 1)
+            clean_text(str(key)): MASK if field_names_secret(key) else clean(item, depth - 1)
             for key, item in list(value.items())[:ITEMS]
         }
-    if isinstance(value, tuple) and len(value) == 2 and is_secret_name(value[0]):
+    if isinstance(value, tuple) and len(value) == 2 and field_names_secret(value[0]):
         return [value[0], MASK]  # a header as a pair
     if isinstance(value, list | tuple | set | frozenset):
         return [clean(item, depth - 1) for item in list(value)[:ITEMS]]
@@ -85,4 +46,4 @@ def clean(value: Any, depth: int = DEPTH) -> Any:
 
 def redact(_logger: object, _method: str, event_dict: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The structlog processor: every value of the record, whatever its name, is cleaned."""
-    return {name: MASK if is_secret_name(name) else clean(value) for name, value in event_dict.items()}
+    return {name: MASK if field_names_secret(name) else clean(value) for name, value in event_dict.items()}

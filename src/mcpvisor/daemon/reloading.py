@@ -25,7 +25,7 @@ from mcpvisor.daemon.control.reloading import ReloadReport as ReloadAnswer
 from mcpvisor.daemon.handlers.changes import HandlerChange
 from mcpvisor.daemon.handlers.engine import HandlerEngine
 from mcpvisor.daemon.handlers.routing import Routing
-from mcpvisor.daemon.handlers.specs import HandlerSpec, resolved_in_handler
+from mcpvisor.daemon.handlers.specs import HandlerSpec, known_in_handler
 from mcpvisor.daemon.handlers.watching import watch
 from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.reload_telling import gone_files, state_of, under_way
@@ -36,7 +36,8 @@ from mcpvisor.metrics.recorder import MetricsRecorder, ReloadOutcome
 from mcpvisor.supervisor.host_events import VersionRolledBack
 from mcpvisor.supervisor.invalid import InvalidEntry
 from mcpvisor.supervisor.known_secrets import KnownSecrets
-from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, resolved_in
+from mcpvisor.supervisor.process.environment import known_in
+from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec
 from mcpvisor.supervisor.supervisor import Supervisor
 
 
@@ -268,8 +269,8 @@ def learn_secrets(known: KnownSecrets, applied: Applied) -> None:
     """Let what is in force be masked wherever it is told, whoever tells it."""
     known.learn(
         [
-            *(value for spec in applied.specs.values() for value in resolved_in(spec)),
-            *(value for handler in applied.handlers.values() for value in resolved_in_handler(handler)),
+            *(value for spec in applied.specs.values() for value in known_in(spec, os.environ)),
+            *(value for handler in applied.handlers.values() for value in known_in_handler(handler, os.environ)),
         ]
     )
 

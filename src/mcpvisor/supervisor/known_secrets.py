@@ -4,38 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcpvisor.supervisor.secret import MASK
-from mcpvisor.supervisor.secret_forms import forms
-
-SHORTEST: Final = 8
-"""Characters of the shortest value that is masked everywhere; a shorter one would mask ordinary words."""
-
-ELLIPSIS: Final = "…"
-"""Stands where a text was cut."""
-
-Span = tuple[int, int]
-"""Where something stands in a text: its first character, and the first one behind it."""
+from mcpvisor.supervisor.secret_index import SHORTEST, SecretIndex, Span, masked
 
 MAX_KNOWN: Final = 4096
 """Values that are remembered, the newest ones: one that was replaced may still be in somebody's mouth."""
 
-
-_GRAM: Final = 4
-_STRIDE: Final = SHORTEST - _GRAM + 1
-"""Where one piece of so many characters is looked at in every so many places, none that begins a value can be missed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Arranged:
-    """Every form of every value, made ready to be found."""
-
-    by_head: Mapping[str, list[str]] = field(repr=False)
-    """The longest first, by the characters that they begin with."""
-    offsets: Mapping[str, set[int]] = field(repr=False)
-    """How far into one of those beginnings a piece of it may stand."""
+MAX_PASSING: Final = 1024
+"""Values of a short life that are remembered at least, the newest ones: each server may fetch tokens as long as it runs."""
 
 
 class KnownSecrets:
@@ -44,7 +21,8 @@ class KnownSecrets:
     def __init__(self) -> None:
         self._own: tuple[str, ...] = ()
         self._known: dict[str, None] = {}
-        self._arranged = _Arranged({}, {})
+        self._passing: dict[str, None] = {}
+        self._found = SecretIndex()
         self._lock = threading.Lock()
 
     def learn(self, values: Iterable[str]) -> None:
@@ -53,15 +31,30 @@ class KnownSecrets:
         with self._lock:
             known = {value: None for value in self._known if value not in fresh} | fresh
             known = dict.fromkeys(list(known)[-max(MAX_KNOWN, len(fresh)) :])
-            if known.keys() != self._known.keys():
-                self._arranged = _arranged([*self._own, *known])
+            is_news = known.keys() != self._known.keys()
             self._known = known
+            if is_news:
+                self._arrange()
+
+    def learn_passing(self, values: Iterable[str]) -> None:
+        """Mask these until `MAX_PASSING` newer ones have come, or a while longer."""
+        with self._lock:
+            for value in values:
+                if len(value) >= SHORTEST and value not in self._passing:
+                    self._passing[value] = None
+                    self._found.add(value)
+            if len(self._passing) > 2 * MAX_PASSING:
+                self._passing = dict.fromkeys(list(self._passing)[-MAX_PASSING:])
+                self._arrange()
 
     def learn_own(self, value: str) -> None:
         """Mask a secret of the daemon itself for good."""
         with self._lock:
             self._own = (*self._own, value)
-            self._arranged = _arranged([*self._own, *self._known])
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self._found = SecretIndex([*self._own, *self._known, *self._passing])
 
     def text(self, text: str) -> str:
         """The text with every known secret masked, also one that was cut with the text."""
@@ -69,19 +62,15 @@ class KnownSecrets:
 
     def spans(self, text: str) -> list[Span]:
         """Where known secrets stand in a text; one may begin within another."""
-        known = self._arranged
-        looked = [at for at in range(0, len(text) - _GRAM + 1, _STRIDE) if text[at : at + _GRAM] in known.offsets]
-        if not looked:
-            return []
-        heads = known.by_head
-        begins = sorted({at - before for at in looked for before in known.offsets[text[at : at + _GRAM]]})
-        found = [at for at in begins if at >= 0 and text[at : at + SHORTEST] in heads]
-        spans = [(at, at + max(_length(form, text, at) for form in heads[text[at : at + SHORTEST]])) for at in found]
-        return [(begin, end) for begin, end in spans if end > begin]
+        return self._found.spans(text)
+
+    def may_begin(self, begin: str) -> bool:
+        """Whether a value may go on behind so few characters, at the end of a text."""
+        return self._found.may_begin(begin)
 
     def value(self, value: Any) -> Any:
         """A plain value, not deep, with every known secret in its texts and keys masked; the same one while none is known."""
-        if not self._arranged.by_head:
+        if not self._found:
             return value
         if isinstance(value, str):
             return self.text(value)
@@ -90,35 +79,3 @@ class KnownSecrets:
         if isinstance(value, list | tuple):
             return [self.value(one) for one in value]
         return value
-
-
-def masked(text: str, spans: Iterable[Span]) -> str:
-    """The text with a mask in place of each span; those that overlap are one."""
-    pieces: list[str] = []
-    done = begun = ended = 0
-    for begin, end in sorted(spans):
-        if begin >= ended:
-            pieces += [text[done:begun], MASK] if ended else []
-            done, begun = ended, begin
-        ended = max(ended, end)
-    return "".join([*pieces, text[done:begun], MASK, text[ended:]]) if ended else text
-
-
-def _arranged(known: Iterable[str]) -> _Arranged:
-    by_head: dict[str, list[str]] = {}
-    for form in sorted({form for value in known for form in forms(value) if len(form) >= SHORTEST}, key=len, reverse=True):
-        by_head.setdefault(form[:SHORTEST], []).append(form)
-    offsets: dict[str, set[int]] = {}
-    for head in by_head:
-        for before in range(_STRIDE):
-            offsets.setdefault(head[before : before + _GRAM], set()).add(before)
-    return _Arranged(by_head, offsets)
-
-
-def _length(form: str, text: str, at: int) -> int:
-    """How much of a form stands in a text there: all of it, or what was left of it where the text was cut; else 0."""
-    if text.startswith(form, at):
-        return len(form)
-    cut = text.find(ELLIPSIS, at, at + len(form))
-    rest = text[at : cut if cut >= 0 else None]
-    return len(rest) if (cut >= 0 or at + len(form) > len(text)) and form.startswith(rest) else 0

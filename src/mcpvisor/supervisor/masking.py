@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, AnyStr, Final, Literal, Self
 
 from mcpvisor.supervisor.cleaning import clean_text
-from mcpvisor.supervisor.known_secrets import ELLIPSIS, KnownSecrets, Span, masked
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.secret import MASK
 from mcpvisor.supervisor.secret_forms import forms
+from mcpvisor.supervisor.secret_index import ELLIPSIS, Span, masked
 from mcpvisor.supervisor.transports.codec import encode, is_too_deep
 
 SHORTEST_SECRET: Final = 6
@@ -83,12 +84,21 @@ class Mask:
             passing.extend(fresh)
             self._arrange()
 
+    def learn_fetched(self, secrets: Sequence[str]) -> None:
+        """Mask these as `learn_passing` does, and in what any other server tells as well."""
+        self.learn_passing(secrets)
+        self._known.learn_passing(secrets)
+
     def _arrange(self) -> None:
         known = {*self._lasting, *(secret for passing in self._passing.values() for secret in passing)}
         # What is known already is not made anew: a server may set another cookie with each answer.
         self._forms_of = {secret: self._forms_of.get(secret) or forms(secret) for secret in known}
         # Longest first: one may be a part of another.
         self._forms = sorted({form for of in self._forms_of.values() for form in of}, key=lambda form: (-len(form), form))
+        self._heads: dict[str, list[str]] = {}
+        for form in self._forms:
+            self._heads.setdefault(form[:SHORTEST_SECRET], []).append(form)
+        self._begins = {head[:length] for head in self._heads for length in range(1, SHORTEST_SECRET)}
         self._written = {form: self._written.get(form) or _Written.of(form) for form in self._forms}
         self._changed = [(form, written.raw) for form, written in self._written.items() if written.is_changed]
 
@@ -103,11 +113,27 @@ class Mask:
 
     def text(self, text: str) -> str:
         """The text with every secret masked, also one that was cut with the text. Linear in the length of the text."""
-        return self._without(text, self._forms, _cuts(text), self._known.spans(text))
+        return masked(text, self.spans(text))
+
+    def spans(self, text: str) -> list[Span]:
+        """Where secrets stand in a text, of this server and of others, also the begin of one that was cut with the text."""
+        there = self._candidates(text)
+        begun = [span for cut in _cuts(text) for form in there if (span := _begin_at(text, form, cut)) is not None]
+        return [*begun, *self._known.spans(text), *(span for form in there for span in _spans_of(text, form))]
+
+    def begun_by(self, tail: str) -> str:
+        """What of the end of a text may be the begin of a secret that is too short to be told from ordinary words."""
+        begins = (tail[at:] for at in range(len(tail)))
+        return next((begin for begin in begins if begin in self._begins or self._known.may_begin(begin)), "")
+
+    def _candidates(self, text: str) -> list[str]:
+        """The forms of which at least the begin stands in the text: a look for each, and most have none."""
+        return [form for head, forms_of in self._heads.items() if head in text for form in forms_of]
 
     def _without(self, text: str, found: Iterable[str], cuts: Sequence[int], of_others: Sequence[Span] = ()) -> str:
         """The text without secrets: those that were found, begins of any at a cut, and what is known of others."""
-        spans = [span for cut in cuts for form in self._forms if (span := _begin_at(text, form, cut)) is not None]
+        there = self._candidates(text) if cuts else []
+        spans = [span for cut in cuts for form in there if (span := _begin_at(text, form, cut)) is not None]
         spans += of_others
         there = [form for form in found if form in text]
         if len(there) == 1 and not spans:

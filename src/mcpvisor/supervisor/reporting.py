@@ -15,7 +15,7 @@ from mcpvisor.supervisor import events
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.cleaning import BYTES_PER_CHARACTER, clean_text, clip
 from mcpvisor.supervisor.entries import Dropped
-from mcpvisor.supervisor.known_secrets import ELLIPSIS, KnownSecrets
+from mcpvisor.supervisor.known_secrets import KnownSecrets
 from mcpvisor.supervisor.listing import Listed
 from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.observer import CallObserver
@@ -25,6 +25,7 @@ from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.process_reports import ProcessReports
 from mcpvisor.supervisor.questions import Question
 from mcpvisor.supervisor.sdk import Handshake
+from mcpvisor.supervisor.secret_index import ELLIPSIS
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, secrets_of
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.wire_reports import EXCERPT, WireReports

@@ -1,8 +1,9 @@
-"""Owns in which writings a secret comes back: as it is, escaped in JSON and in addresses, and within base64."""
+"""Owns in which writings a secret comes back: as it is, escaped in JSON, in addresses and on pages, and within base64."""
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from typing import Final
@@ -13,8 +14,16 @@ LEAST_OF_BASE64: Final = 8
 LEAST_OF_LINES: Final = 8
 """Characters of the shortest line that counts by itself, of a secret of several lines."""
 
-_SAFE: Final = ("", "/")
-"""What is left as it is in an address, by those who write all of it and by those who write a path."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]*")
+"""What nobody writes otherwise, but in base64."""
+
+_SAFE: Final = (
+    *("", "/"),  # what Python leaves as it is in addresses: of all of it, and of a path
+    *("!'()*", ";,/?:@&=+$-_.!~*'()#"),  # encodeURIComponent and encodeURI
+    *("!$&'()*+,;=:@", "!$&'()*+,;=:@/?"),  # what may stand in a path, and in a query
+    "*-._",  # forms, as browsers and Java write them
+)
+"""What is left as it is, by those who write addresses; `~` is left by all but the last."""
 
 _HEX: Final = re.compile("%[0-9A-F]{2}")
 
@@ -22,17 +31,42 @@ _HEX: Final = re.compile("%[0-9A-F]{2}")
 def forms(secret: str) -> set[str]:
     """A secret as it is, and as it comes back where some of its characters, or all of them, are written otherwise.
 
-    That is in JSON texts, forms, addresses and base64, whatever stands before it there. Of a secret of several lines, such as
-    a key, each line is one.
+    That is in JSON texts, forms, addresses, pages, reprs and base64, whatever stands before it there, and in JSON and addresses
+    that stand in others. Of a secret of several lines, such as a key, each line is one.
     """
     found: set[str] = set()
     for text in (secret, *_lines(secret)):
-        quoted = {json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1]}
-        encoded = {quote(text, safe=safe, errors="surrogateescape") for safe in _SAFE}
-        encoded |= {quote_plus(text, safe=safe, errors="surrogateescape") for safe in _SAFE}
-        lower = {_HEX.sub(lambda found: found.group().lower(), form) for form in encoded}
-        found |= {text, *quoted, *(form.replace("/", "\\/") for form in quoted), *encoded, *lower, *_within_base64(text)}
+        found |= {text, *_within_base64(text)}
+        if not _PLAIN.fullmatch(text):
+            encoded = _encoded(text)
+            found |= {*_quoted(text), *_on_pages(text), *encoded, *_within_base64(quote_plus(text, errors="surrogateescape"))}
     return found
+
+
+def _quoted(text: str) -> set[str]:
+    """In JSON, in JSON within JSON, on a page that shows JSON, and as Python writes a text."""
+    once = {json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1]}
+    found = {*once, repr(text)[1:-1], *(page for form in once for page in _on_pages(form))}
+    found |= {json.dumps(form)[1:-1] for form in once}
+    return found | {form.replace("/", "\\/") for form in once}
+
+
+def _on_pages(text: str) -> set[str]:
+    """As text of a page, where quotes may be numbers."""
+    escaped = html.escape(text)
+    decimal = escaped.replace("&#x27;", "&#39;")
+    return {html.escape(text, quote=False), escaped, decimal, decimal.replace("&quot;", "&#34;")}
+
+
+def _encoded(text: str) -> set[str]:
+    """In addresses and forms, and in addresses that are parameters of others."""
+    once: set[str] = set()
+    for safe in _SAFE:
+        for write in (quote, quote_plus):
+            form = write(text, safe=safe, errors="surrogateescape")
+            once.add(form.replace("~", "%7E") if safe == "*-._" else form)
+    once |= {_HEX.sub(lambda found: found.group().lower(), form) for form in once}
+    return once | {quote(form, safe="") for form in once}
 
 
 def _lines(secret: str) -> list[str]:

@@ -1,12 +1,9 @@
-"""Owns by which names, and by which looks, a text is taken for a secret that nobody has declared to be one."""
+"""Owns by which names a value is taken for a secret that nobody has declared to be one."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote
-
-from mcpvisor.supervisor.secret import MASK
 
 _WORDS: Final = "token|secret|passw(?:or)?d|passphrase|credential|apikey"
 """What the name of a secret has in it, wherever that is written."""
@@ -28,34 +25,19 @@ _OPTION: Final = re.compile(r"--?[A-Za-z0-9][\w-]*", re.ASCII)
 _KEY: Final = re.compile(r"--?(?:[a-z0-9]+[-_])*(?:key|pat)", re.IGNORECASE | re.ASCII)
 _OF_SOMETHING_ELSE: Final = re.compile(r"-.*(?:file|path|dir|env|name|type|url|id|command)", re.IGNORECASE | re.ASCII)
 
-_KEYS: Final = (
-    (r"(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*", r"[A-Za-z0-9_]", 16, ""),
-    (r"gh[a-z]_", r"[A-Za-z0-9]", 20, ""),
-    (r"github_pat_", r"[A-Za-z0-9_]", 20, ""),
-    (r"glpat-", r"[A-Za-z0-9_-]", 16, ""),
-    (r"xox[a-z]-", r"[A-Za-z0-9-]", 10, ""),
-    (r"npm_", r"[A-Za-z0-9]", 20, ""),
-    (r"hf_", r"[A-Za-z0-9]", 20, ""),
-    (r"AKIA", r"[0-9A-Z]", 12, ""),
-    (r"AIza", r"[A-Za-z0-9_-]", 30, ""),
-    (r"eyJ", r"[A-Za-z0-9_-]", 8, r"\.[A-Za-z0-9_.-]+"),
+HEADERS: Final = (
+    *("authorization", "proxy-authorization", "cookie", "set-cookie"),
+    *("x-api-key", "api-key", "mcp-session-id"),
 )
-"""Keys of services that can be told by how they begin: the begin, the characters behind it, how many at least, and the end."""
+"""Headers whose whole value is a secret, in lower case with `-` for `_`."""
 
+FIELDS: Final = frozenset(
+    {*HEADERS, "access-token", "refresh-token", "id-token", "client-secret", "password", "secret", "token"}
+)
+"""Those, and names of fields, whose values are never shown in a log; others may name how somebody is known, or how many."""
 
-def key_forms(least: int | None = None) -> str:
-    """The pattern of them for whoever looks for one; with `least` the shorter ones too, of so many characters, ended or not."""
-    forms = [
-        f"{begin}{letter}{{{most},}}{end}" if least is None else f"{begin}{letter}{{{min(least, most)},}}(?:{end})?"
-        for begin, letter, most, end in _KEYS
-    ]
-    return "|".join(forms)
-
-
-_KNOWN: Final = re.compile(key_forms())
-_RANDOM: Final = re.compile(r"[0-9a-f]{32,}|(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=\D*\d)[A-Za-z0-9_-]{20,}", re.ASCII)
-_USERINFO: Final = re.compile(r"(?<=[A-Za-z0-9+.-])://([^\s/?#@]*@)")
-"""Of a scheme the last letter is enough: with all of it, a long word would be read again from each of its letters."""
+PARAMETERS: Final = r"[\w-]*token|[\w-]*secret|password|api[-_]?key|key|sig|signature|code"
+"""The pattern of the parameters of an address that are never shown; case does not count."""
 
 
 def names_secret(name: str) -> bool:
@@ -75,32 +57,11 @@ def option_names_secret(word: str) -> bool:
     return is_named and _OPTION.fullmatch(word) is not None and _OF_SOMETHING_ELSE.fullmatch(word) is None
 
 
-def looks_secret(word: str) -> bool:
-    """Whether a word without any name looks like a key: by its begin, or since nobody would write such a word."""
-    return len(word) >= 16 and (_KNOWN.fullmatch(word) or _RANDOM.fullmatch(word)) is not None
+def header_names_secret(name: str) -> bool:
+    """Whether a name of a header says so: of these every last word `key` is one, as in `Ocp-Apim-Subscription-Key`."""
+    return names_secret(name) or name.lower().endswith("key")
 
 
-_ASSIGNED: Final = re.compile(
-    r"([A-Za-z][\w-]{0,63})(['\"]?\s*[=:]\s*['\"]?)((?:bearer|basic)\s+)?([^\s,;'\"]+)", re.IGNORECASE
-)
-_SCHEME: Final = re.compile(r"\b(bearer|basic)(\s+)[\w.~+/=-]{4,}", re.IGNORECASE)
-
-
-def without_named(text: str) -> str:
-    """The text without what stands in it behind the name of a secret, as in `token=...`, or behind the scheme of a header."""
-
-    def masked(found: re.Match[str]) -> str:
-        name, between, scheme, _ = found.groups()
-        return f"{name}{between}{scheme or ''}{MASK}" if names_secret(name) else found[0]
-
-    return _SCHEME.sub(rf"\1\2{MASK}", _ASSIGNED.sub(masked, text))
-
-
-def passwords_in(text: str) -> list[str]:
-    """The passwords, or tokens in place of one, before the hosts of the addresses in a text; as written and decoded."""
-    found: list[str] = []
-    for match in _USERINFO.finditer(text):
-        user, colon, password = match[1][:-1].partition(":")
-        secret = password if colon else user
-        found += [secret, unquote(secret)]
-    return [one for one in dict.fromkeys(found) if one]
+def field_names_secret(name: object) -> bool:
+    """Whether the value of a field, or of a header, of that name is never shown in a log."""
+    return isinstance(name, str) and name.lower().replace("_", "-") in FIELDS

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from mcpvisor.supervisor.auth.kinds import CREDENTIAL_HEADERS, Auth, public_part, secrets_in
 from mcpvisor.supervisor.secret import Secret, all_in, reveal
-from mcpvisor.supervisor.secret_names import passwords_in
+from mcpvisor.supervisor.secret_looks import passwords_in
 
 Text = str | Secret
 """A string of an entry, secret where a variable or a credential went into it."""

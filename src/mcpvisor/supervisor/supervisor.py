@@ -9,6 +9,7 @@ Usable as a library, in any anyio program::
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -41,12 +42,12 @@ from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.opening import Opener
 from mcpvisor.supervisor.principal import Principal
 from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
-from mcpvisor.supervisor.process.environment import Marker
+from mcpvisor.supervisor.process.environment import Marker, known_in
 from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.questions import QuestionSink
-from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes, resolved_in
+from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import Outline, ServerStatus
 from mcpvisor.supervisor.store import MemoryStore, Store
@@ -214,7 +215,7 @@ class Supervisor:
         """
         wanted = {spec.name: spec for spec in specs}
         plan = self.plan(wanted.values())
-        self._known_secrets.learn(value for spec in wanted.values() for value in resolved_in(spec))
+        self._known_secrets.learn(value for spec in wanted.values() for value in known_in(spec, os.environ))
         self._invalid.drop(wanted)
         for planned in plan:
             spec = wanted.get(planned.server)

@@ -44,7 +44,7 @@ def test_a_body_is_whole_however_its_length_is_told(data, body):
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", "it ended 6 bytes too early"),
         (CHUNKED + b"3\r\nabc\r\n", "it ended before a piece"),
         (CHUNKED + b"3\r\na", "it ended 2 bytes too early"),
-        (CHUNKED + b"x\r\n", "'x' is no size of a piece"),
+        (CHUNKED + b"x\r\n", "where the size of a piece should be is no number"),
     ],
 )
 def test_what_is_no_whole_answer_says_so(data, why):

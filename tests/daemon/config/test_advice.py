@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from mcpvisor.daemon.config.advice import looks_secret, open_to_others, secret_words, unprotected
+from mcpvisor.daemon.config.advice import open_to_others, secret_words, unprotected
 from mcpvisor.daemon.config.load import Loaded
 from mcpvisor.daemon.config.packages import unpinned
+from mcpvisor.supervisor.secret_looks import holds_secret
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 
@@ -144,8 +145,8 @@ def test_a_gateway_that_asks_nobody_is_told_where_others_reach_it() -> None:
 
 def test_shapes_of_tokens_are_known() -> None:
     """A word is not taken for a token because it is long."""
-    assert looks_secret(f"x={JWT}")
-    assert not looks_secret("a-very-long-name-of-a-folder-in-which-everything-lies-0123456789")
+    assert holds_secret(f"x={JWT}")
+    assert not holds_secret("a-very-long-name-of-a-folder-in-which-everything-lies-0123456789")
 
 
 def test_the_hint_stands_where_the_word_is_written(load_text: Callable[..., Loaded]) -> None:

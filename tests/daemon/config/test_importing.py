@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpvisor.daemon.config import advice
 from mcpvisor.daemon.config.importing.literal_secrets import (
     has_secret_setting,
     masked_arguments,
@@ -23,8 +22,8 @@ from mcpvisor.daemon.config.importing.shown_command import shown_command, shown_
 from mcpvisor.daemon.config.importing.target import target_of, write_new
 from mcpvisor.daemon.config.importing.toml_text import toml_table
 from mcpvisor.daemon.config.problems import ConfigError
-from mcpvisor.supervisor import secret_names
 from mcpvisor.supervisor.secret import MASK
+from mcpvisor.supervisor.secret_looks import holds_secret, looks_secret
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 PLAIN = st.one_of(TEXT, st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False))
@@ -227,4 +226,4 @@ def test_the_group_of_the_daemon_may_read(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_a_key_looks_like_is_said_once(key: str) -> None:
     """Who masks what servers say, who advises and who shows what is imported know the same keys."""
-    assert (True, True, f"a {MASK} b") == (secret_names.looks_secret(key), advice.looks_secret(key), masked_text(f"a {key} b"))
+    assert (True, True, f"a {MASK} b") == (looks_secret(key), holds_secret(key), masked_text(f"a {key} b"))

@@ -86,7 +86,7 @@ class ControlClient:
         with self._ask(method, target, body, timeout, "application/json") as answer:
             try:
                 return json.loads(_read(answer, target))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise CliError(Exit.NO_ANSWER, f"the daemon's answer to {target} is no JSON") from error
 
     def _ask(self, method: str, target: str, body: Any, timeout: float, accept: str) -> Answer:
@@ -141,7 +141,9 @@ def _read(answer: Answer, target: str) -> bytes:
 def _refusal(answer: Answer, target: str) -> CliError:
     try:
         body = json.loads(answer.read())["error"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
         return CliError(Exit.NO_ANSWER, f"the daemon answered {target} with {answer.status} and no reason")
     return Refused(body)
 
@@ -159,9 +161,13 @@ def _events(lines: Iterator[bytes]) -> Iterator[tuple[str, Any]]:
     name, data = "message", b""
     for line in lines:
         if line.startswith(b"event: "):
-            name = line[7:].decode()
+            name = line[7:].decode("utf-8", "replace")
         elif line.startswith(b"data: "):
             data = line[6:]
         elif not line and data:
-            yield name, json.loads(data)
+            try:
+                value = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise CliError(Exit.NO_ANSWER, "the daemon's stream holds what is no JSON") from error
+            yield name, value
             name, data = "message", b""

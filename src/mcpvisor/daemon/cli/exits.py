@@ -52,3 +52,18 @@ _EXITS = {
     "PERMISSION_DENIED": Exit.PERMISSION,
     "INTERNAL": Exit.NO_ANSWER,
 }
+
+
+def fault(error: Exception) -> str:
+    """What is told of an error that nobody has foreseen: where it is, and not a word of its own, which may hold anything.
+
+    Most likely the daemon is of another version, and has answered in a form that the verb does not know.
+    """
+    where: list[str] = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        where.append(f"{code.co_name} in line {step.tb_lineno} of {code.co_filename.rpartition('/')[2]}")
+        step = step.tb_next
+    told = "it has failed, by a fault of its own or of the daemon's answer"
+    return f"{told}: {type(error).__name__} at {', from '.join(reversed(where[-3:]))}"

@@ -91,7 +91,7 @@ class Answer:
         try:
             return int(text, 16)
         except ValueError:
-            raise BadAnswer(f"{text!r} is no size of a piece") from None
+            raise BadAnswer("where the size of a piece should be is no number") from None
 
     def _status(self) -> int:
         version, _, rest = self._line("the status").partition(" ")

@@ -25,7 +25,7 @@ from mcpvisor.daemon.cli import (
     showing,
     using,
 )
-from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
+from mcpvisor.daemon.cli.exits import CliError, Exit, Refused, fault
 from mcpvisor.daemon.cli.output import say_json, tell
 from mcpvisor.daemon.cli.overview import Overview
 from mcpvisor.daemon.cli.verb import Parser, add_color
@@ -88,6 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(Exit.NO)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - a fault of ours; Python itself would print whatever secret it tells of
+        tell(fault(error))
+        return int(Exit.NO)
     return code
 
 

@@ -15,7 +15,8 @@ from mcpvisor.daemon.config.authorisation import headers_of, read_auth
 from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.supervisor.secret import Secret, reveal
-from mcpvisor.supervisor.secret_names import looks_secret
+from mcpvisor.supervisor.secret_looks import looks_secret, parameters_in
+from mcpvisor.supervisor.secret_names import header_names_secret
 from mcpvisor.supervisor.spec import HttpTarget, HttpTransport, Text, TlsTrust
 
 KEYS: Final = ("url", "headers", "auth", "header_command", "tls")
@@ -61,9 +62,9 @@ def _url(entry: TableReader) -> Text | None:
 
 
 def kept_address(url: Text) -> Text:
-    """An address as it is kept: keys of services stand in queries, and in paths, written out or not."""
+    """An address as it is kept: keys of services stand in queries, and in paths, written out or not; parameters may say so."""
     text = reveal(url)
-    keys = [part for part in re.split("[/?&=;#]", text) if looks_secret(part)]
+    keys = [part for part in re.split("[/?&=;#]", text) if looks_secret(part)] + parameters_in(text)
     if isinstance(url, Secret):
         return Secret(text, [*url.reveal_parts(), *keys])
     return Secret(text, keys) if "?" in text or keys else url
@@ -121,7 +122,7 @@ def read_headers(entry: TableReader, taken: frozenset[str], ours: frozenset[str]
             if text is not None and not _is_header_value(reveal(text)):
                 entry.scope.problem(item, "the value holds a line break or a character that no header can carry")
             elif text is not None:
-                pairs.append((name, named_secret(name, text)))
+                pairs.append((name, named_secret(name, text, header_names_secret)))
         seen.add(lower)
     return tuple(sorted(pairs, key=lambda pair: pair[0].lower()))
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from mcpvisor.supervisor.secret_names import key_forms, option_names_secret
+from mcpvisor.supervisor.secret_looks import holds_secret
+from mcpvisor.supervisor.secret_names import option_names_secret
 
 
 class Advice(NamedTuple):
@@ -25,18 +26,6 @@ IN_ARGUMENTS: Final = "everybody who may list processes sees it there; put it in
 
 _VALUE = re.compile(r"(?!-)\S{6,}", re.ASCII)
 """What may be the value of such an option; the next option, a file and a short word are none."""
-
-_SHAPE: Final = re.compile(
-    rf"(?<![A-Za-z0-9])(?:{key_forms()})"
-    r"|\b[Bb]earer\s+[A-Za-z0-9._~+/-]{12,}=*"
-    r"|://[^/\s:@]+:[^/\s@]+@",  # a password in a URL
-    re.ASCII,
-)
-
-
-def looks_secret(text: str) -> bool:
-    """Whether a text has the shape of a token, or a password in a URL."""
-    return _SHAPE.search(text) is not None
 
 
 def secret_words(words: Sequence[str]) -> list[Advice]:
@@ -54,7 +43,7 @@ def secret_words(words: Sequence[str]) -> list[Advice]:
             found.append(Advice(at, f"{name} looks like a secret: {IN_ARGUMENTS}"))
         elif at > 1 and option_names_secret(before) and _is_value(word):
             found.append(Advice(at, f"what follows {before} looks like a secret: {IN_ARGUMENTS}"))
-        elif looks_secret(word):
+        elif holds_secret(word):
             found.append(Advice(at, f"looks like a secret: {IN_ARGUMENTS}"))
     return found
 

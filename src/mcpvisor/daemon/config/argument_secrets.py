@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mcpvisor.supervisor.secret import Secret
-from mcpvisor.supervisor.secret_names import looks_secret, names_secret, passwords_in
+from mcpvisor.supervisor.secret_looks import looks_secret, passwords_in
+from mcpvisor.supervisor.secret_names import names_secret
 from mcpvisor.supervisor.spec import Text
 
 _NAMED = re.compile(r"([\w.-]+)(?:=|:\s+)(.+)", re.DOTALL)
@@ -25,12 +26,15 @@ def with_secrets(words: Sequence[Text]) -> list[Text]:
     return found
 
 
-def named_secret(name: str, text: Text) -> Secret:
-    """The value of a variable or a header, with what is secret in it whoever tells it: an ordinary word is not."""
+def named_secret(name: str, text: Text, is_telling: Callable[[str], bool] = names_secret) -> Secret:
+    """The value of a variable or a header, with what is secret in it whoever tells it: an ordinary word is not.
+
+    `is_telling` knows which names say that their values are.
+    """
     secret = Secret.of(text)
     value = secret.reveal()
     sure = [*secret.reveal_parts(), *passwords_in(value)]
-    if names_secret(name):
+    if is_telling(name):
         sure += [value, value.rpartition(" ")[2]]
     elif looks_secret(value):
         sure.append(value)

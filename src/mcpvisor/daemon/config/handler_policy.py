@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from mcpvisor.daemon.config.argument_secrets import named_secret
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.globs import MAX_PATTERN, Glob
@@ -16,7 +17,6 @@ from mcpvisor.daemon.handlers.policy_options import (
     PolicyRule,
     QuestionMode,
 )
-from mcpvisor.supervisor.secret import Secret
 
 RULE_EXPECTED: Final = 'a table such as { server = "docs", action = "decline" }'
 MODE_EXPECTED: Final = '"form" or "url"'
@@ -101,11 +101,11 @@ def _value(table: TableReader, name: str, item: Item) -> ContentValue | None:
     value: Any = item.value
     if isinstance(value, str):
         text = table.text_of(item)
-        return None if text is None else Secret.of(text)
+        return None if text is None else named_secret(name, text)
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         texts = [table.text_of(element) for element in table.elements(name)]
-        return tuple(Secret.of(text) for text in texts if text is not None)
+        return tuple(named_secret(name, text) for text in texts if text is not None)
     table.scope.problem(item, f"is {kind_of(value)}", expected=VALUE_EXPECTED)
     return None

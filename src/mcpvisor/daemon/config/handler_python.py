@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from mcpvisor.daemon.config.argument_secrets import named_secret
 from mcpvisor.daemon.config.entry_scope import Item, kind_of
 from mcpvisor.daemon.config.launch import read_environment, read_inherited
 from mcpvisor.daemon.config.policies import read_limits
@@ -16,7 +17,8 @@ from mcpvisor.daemon.config.programs import check_file
 from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.python_options import MEMORY, PythonOptions
 from mcpvisor.supervisor.secret import Secret, reveal
-from mcpvisor.supervisor.secret_names import looks_secret, names_secret
+from mcpvisor.supervisor.secret_looks import looks_secret
+from mcpvisor.supervisor.secret_names import names_secret
 
 OBJECT_EXPECTED: Final = 'object = "package.module:object", or entry_point = "name"'
 
@@ -87,7 +89,7 @@ def _value(entry: TableReader, item: Item, secrets: list[Secret]) -> Any:
         text = entry.text_of(item)
         named = next((part for part in reversed(item.path) if isinstance(part, str)), "")
         if isinstance(text, Secret) or (text and (names_secret(named) or looks_secret(text))):
-            secrets.append(Secret.of(text))
+            secrets.append(named_secret(named, text))
         return "" if text is None else reveal(text)
     if isinstance(value, dict):
         return {str(key): _value(entry, Item(one, (*item.path, key), item.document), secrets) for key, one in value.items()}

@@ -12,6 +12,7 @@ from mcpvisor.daemon.config.table_reader import TableReader
 from mcpvisor.daemon.handlers.signing import signing_key
 from mcpvisor.daemon.handlers.webhook_options import OURS, WebhookOptions
 from mcpvisor.supervisor.secret import Secret, reveal
+from mcpvisor.supervisor.secret_looks import passwords_in
 from mcpvisor.supervisor.spec import Text
 
 URL_EXPECTED: Final = 'url = "https://..."'
@@ -91,4 +92,5 @@ def _proxy(entry: TableReader) -> Text | None:
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         entry.scope.problem(item, "is no address of an HTTP proxy", expected=PROXY_EXPECTED)
         return None
-    return Secret.of(proxy)  # a user and a password may stand in it
+    secret = Secret.of(proxy)  # a user and a password may stand in it
+    return Secret(text, dict.fromkeys([*secret.reveal_parts(), *passwords_in(text)]))

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mcpvisor.daemon.config.advice import looks_secret, secret_words
+from mcpvisor.daemon.config.advice import secret_words
 from mcpvisor.daemon.config.positions import KeyPath
+from mcpvisor.supervisor.secret_looks import holds_secret
 
 MASK: Final = "***"
 
@@ -97,7 +98,7 @@ def _plain(text: str) -> str:
     shown = _REFERENCE.sub(lambda match: _reference(match[1]), text)
     if "://" in shown:
         shown = _QUERY.sub(f"?{MASK}", _PASSWORD.sub(f"//{MASK}@", shown))
-    return MASK if looks_secret(shown) else shown
+    return MASK if holds_secret(shown) else shown
 
 
 def _is_path(text: str) -> bool:

@@ -11,7 +11,7 @@ from mcpvisor.daemon.config.durations import DURATION_EXPECTED, SIZE_EXPECTED, s
 from mcpvisor.daemon.config.entry_scope import Item, Scope, home_expanded, items_of, kind_of
 from mcpvisor.daemon.config.problems import cut
 from mcpvisor.supervisor.secret import MASK, Secret
-from mcpvisor.supervisor.secret_names import looks_secret
+from mcpvisor.supervisor.secret_looks import looks_secret
 from mcpvisor.supervisor.spec import Text
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from mcpvisor.daemon.handlers.policy_options import PolicyOptions
 from mcpvisor.daemon.handlers.python_options import PythonOptions
 from mcpvisor.daemon.handlers.webhook_options import WebhookOptions
+from mcpvisor.supervisor.process.environment import inherited_secrets
 from mcpvisor.supervisor.secret import Secret
 from mcpvisor.supervisor.spec import StdioLaunch
 
@@ -119,8 +120,11 @@ _TYPES: Final[dict[type, HandlerType]] = {
 }
 
 
-def resolved_in_handler(spec: HandlerSpec) -> list[str]:
-    """The plain values that are secret whoever tells them: what variables and files brought in, and signing keys."""
+def known_in_handler(spec: HandlerSpec, own: Mapping[str, str]) -> list[str]:
+    """The plain values that are secret whoever tells them: of variables and files, signing keys, what is inherited.
+
+    `own` is the environment of the daemon.
+    """
     options = spec.options
     texts: Sequence[object]
     match options:
@@ -136,7 +140,12 @@ def resolved_in_handler(spec: HandlerSpec) -> list[str]:
         case LogOptions():
             texts = []
     known = [part for text in texts if isinstance(text, Secret) for part in text.reveal_parts()]
-    return [*known, *(secret.reveal() for secret in options.secrets)] if isinstance(options, WebhookOptions) else known
+    if isinstance(options, WebhookOptions):
+        return [*known, *(secret.reveal() for secret in options.secrets)]
+    if isinstance(options, ExecOptions | PythonOptions):
+        inherit = options.launch.inherit_env if isinstance(options, ExecOptions) else options.inherit_env
+        known += inherited_secrets(StdioLaunch(command="", inherit_env=inherit), own)
+    return known
 
 
 def changed_fields(old: HandlerSpec, new: HandlerSpec) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from mcpvisor.daemon.questions.misunderstanding import NotUnderstood
 from mcpvisor.daemon.questions.urls import UnsafeUrl, check_url
 from mcpvisor.daemon.questions.wording import is_clean, shown, under_name
 from mcpvisor.supervisor.questions import ELICITATION, QUESTION_METHODS, Question
-from mcpvisor.supervisor.secret_names import looks_secret, names_secret
+from mcpvisor.supervisor.secret_looks import looks_secret
+from mcpvisor.supervisor.secret_names import names_secret
 
 _MOST_ID: Final = 256
 _META: Final = ("traceparent", "tracestate")

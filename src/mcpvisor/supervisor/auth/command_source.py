@@ -22,7 +22,8 @@ from mcpvisor.supervisor.masking import Mask
 from mcpvisor.supervisor.process.environment import Marker, child_environment
 from mcpvisor.supervisor.process.launch import ProcessExit, ServerProcess, launch
 from mcpvisor.supervisor.process.sweep import kill_marked
-from mcpvisor.supervisor.secret_names import without_named
+from mcpvisor.supervisor.secret_looks import without_named
+from mcpvisor.supervisor.secret_names import header_names_secret
 from mcpvisor.supervisor.spec import StdioLaunch
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
@@ -77,6 +78,9 @@ class CommandSource:
         values = [value for _, value in credential.headers]
         secrets = (*values, *(value.partition(" ")[2] for value in values if " " in value))
         self._mask.learn_passing(secrets)
+        # What is no credential by its name may be an ordinary word.
+        telling = [value for name, value in credential.headers if header_names_secret(name)]
+        self._mask.learn_fetched([part for value in telling for part in (value, value.rpartition(" ")[2])])
         return obtained(credential, secrets, expires_at, time.time(), random.random())  # noqa: S311 - spreads load
 
     async def _run(self) -> bytes:

@@ -55,7 +55,10 @@ class TokenSource:
     def kept(self) -> Obtained | None:
         """See `Source`."""
         kept = self._store.token(self._key)
-        return None if kept is None else _as_obtained(kept.value.reveal(), kept.expires_at)
+        if kept is None:
+            return None
+        self._mask.learn_fetched([kept.value.reveal()])
+        return _as_obtained(kept.value.reveal(), kept.expires_at)
 
     async def keep(self, fetched: Obtained) -> None:
         """See `Source`."""
@@ -86,9 +89,9 @@ class TokenSource:
         answer = await self._fetcher.post(self._endpoint.address, headers, urlencode(form).encode())
         told = answer.json() or {}
         # Others than ours, such as a refresh token, are not kept, and not to be heard of either.
-        self._mask.learn_passing(one for name, one in told.items() if isinstance(one, str) and names_secret(name))
+        self._mask.learn_fetched([one for name, one in told.items() if isinstance(one, str) and names_secret(name)])
         token, expires_at = self._read(answer, self._endpoint.address)
-        self._mask.learn_passing([token])
+        self._mask.learn_fetched([token])
         return token, expires_at
 
     async def _locate(self, challenge: Mapping[str, str]) -> TokenEndpoint:
@@ -126,7 +129,7 @@ class TokenSource:
             )
         except SpecError as error:
             raise CredentialsMissing("auth", f"auth.private_key {error}") from error
-        self._mask.learn_passing([assertion])
+        self._mask.learn_fetched([assertion])
         return assertion
 
     def _read(self, answer: Answer, where: Address) -> tuple[str, float | None]:

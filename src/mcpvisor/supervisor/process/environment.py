@@ -9,8 +9,9 @@ from typing import Final
 
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE
 from mcpvisor.supervisor.secret import reveal
-from mcpvisor.supervisor.secret_names import names_secret, passwords_in
-from mcpvisor.supervisor.spec import StdioLaunch
+from mcpvisor.supervisor.secret_looks import passwords_in
+from mcpvisor.supervisor.secret_names import names_secret
+from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, resolved_in
 
 INHERITED: Final = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),  # what the SDK's own clients pass on
@@ -71,6 +72,12 @@ def inherited_secrets(launch: StdioLaunch, own: Mapping[str, str]) -> list[str]:
             if names_secret(name):
                 found.append(value)
     return found
+
+
+def known_in(spec: ServerSpec, own: Mapping[str, str]) -> list[str]:
+    """The plain values that are secret whoever tells them: those of the entry, and what its processes inherit."""
+    target = spec.target
+    return [*resolved_in(spec), *(inherited_secrets(target, own) if isinstance(target, StdioLaunch) else [])]
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 import anyio
 
 from mcpvisor.supervisor.cleaning import clean_text, clip
-from mcpvisor.supervisor.known_secrets import ELLIPSIS
+from mcpvisor.supervisor.folding import unfolded
 from mcpvisor.supervisor.masking import Mask
+from mcpvisor.supervisor.secret_index import ELLIPSIS
 
 RING_LINES: Final = 200
 LINE_CHARACTERS: Final = 500
@@ -52,6 +53,8 @@ class StderrRing:
         self._mask = mask or Mask()
         self._ring: deque[StderrLine] = deque(maxlen=RING_LINES)
         self._partial = b""
+        self._before = ""
+        """What the last line has ended with, as far as the next one may go on with it."""
         self._written_at = 0.0
         """When something was last written, by the wall clock."""
         self._allowance = float(LINES_BURST)
@@ -68,7 +71,7 @@ class StderrRing:
 
     def timed_tail(self, count: int = RING_LINES) -> list[StderrLine]:
         """As `tail`, each line with when it was written."""
-        unended = [StderrLine(self._written_at, self._clean(self._partial))] if self._partial else []
+        unended = [StderrLine(self._written_at, self._clean(self._partial)[0])] if self._partial else []
         return [*self._ring, *unended][-count:] if count > 0 else []
 
     def feed(self, data: bytes, now: float) -> bool:
@@ -83,7 +86,7 @@ class StderrRing:
         self._partial = rest[-1][:_RAW_LINE]
         ended = [head, *rest[:-1]]
         self.lines += len(ended)
-        lines = [self._clean(line) for line in ended[-RING_LINES:]]  # more would not stay, and cleaning is what costs
+        lines = [self._clean_ended(line) for line in ended[-RING_LINES:]]  # more would not stay, and cleaning is what costs
         self._ring.extend(StderrLine(self._written_at, line) for line in lines)
         return self._pass_on(lines, len(ended), now)
 
@@ -138,8 +141,13 @@ class StderrRing:
             self._dropped = dropped
         return ended > allowed
 
-    def _clean(self, raw: bytes) -> str:
+    def _clean_ended(self, raw: bytes) -> str:
+        line, self._before = self._clean(raw)
+        return line
+
+    def _clean(self, raw: bytes) -> tuple[str, str]:
+        """A line as it is told, and with what the next one may go on."""
         # Masked when it is clean: there may be escapes within a secret, or it is cut with the line.
         line = clean_text(self._mask.raw(raw[:_RAW_LINE]).rstrip(b"\r"), LINE_CHARACTERS * _ROOM)
-        shown = self._mask.text(line)
-        return clip(shown if len(raw) < _RAW_LINE else f"{shown[: LINE_CHARACTERS - 1]}{ELLIPSIS}", LINE_CHARACTERS)
+        shown, before = unfolded(line, self._before, self._mask)
+        return clip(shown if len(raw) < _RAW_LINE else f"{shown[: LINE_CHARACTERS - 1]}{ELLIPSIS}", LINE_CHARACTERS), before

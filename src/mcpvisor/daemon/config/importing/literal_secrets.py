@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 from mcpvisor.supervisor.secret import MASK
-from mcpvisor.supervisor.secret_names import key_forms, may_name_secret
+from mcpvisor.supervisor.secret_looks import PERHAPS_RANDOM, key_forms, scheme_forms
+from mcpvisor.supervisor.secret_names import may_name_secret
 
 _STEERING = re.compile(
     r"[A-Z0-9_]*(PATH|_?OPTIONS|OPTS|ASKPASS|_HOOKS|PRELOAD|COMMAND|REGISTRY|INDEX|INDEX_URL)|(LD|DYLD|NODE|NPM|YARN|BUN|DENO)_.*"
@@ -22,13 +23,12 @@ _HARMLESS = re.compile(
 )
 _LEAST: Final = 8
 """Characters of a key of a service: what is shown for consent may have one masked too many."""
-_SCHEMES: Final = r"""|(?<=Bearer )[^\s"']+|(?<=Basic )[^\s"']+"""
-_KNOWN = re.compile(rf"(?<![A-Za-z0-9])(?:{key_forms(_LEAST)}){_SCHEMES}")
+_KEY: Final = rf"(?<![A-Za-z0-9])(?:{key_forms(_LEAST)})"
+_KNOWN = re.compile(_KEY + "|" + scheme_forms(r"""[^\s"']"""))
 _AUTHORITY = re.compile(r"""(?<=://)[^/@\s"']+(?=@)""")
 _QUERY = re.compile(r"""(?<=[?&])([^=&#?\s]+)=([^&#\s"']+)""")
-_RANDOM: Final = r"(?=[A-Za-z0-9+=]*[0-9])(?=[A-Za-z0-9+=]*[A-Za-z])[A-Za-z0-9+=]{20,}"
-_LONG = re.compile(rf"(?<![A-Za-z0-9+=_@/.-]){_RANDOM}(?![A-Za-z0-9+=_@/.-])")
-_CODED_KNOWN = re.compile(_KNOWN.pattern.replace(r"""[^\s"']+""", "[A-Za-z0-9._~+/=-]+"))
+_LONG = re.compile(rf"(?<![A-Za-z0-9+=_@/.-]){PERHAPS_RANDOM}(?![A-Za-z0-9+=_@/.-])")
+_CODED_KNOWN = re.compile(f"{_KEY}|{scheme_forms('[A-Za-z0-9._~+/=-]')}")
 _CODED_AUTHORITY = re.compile(r"(?<=://)[A-Za-z0-9._~%!*,:+=-]+(?=@)")
 _CODED_QUERY = re.compile(r"(?<=[?&])([A-Za-z0-9._~%-]+)=([A-Za-z0-9._~%!*,:@+/=-]+)")
 """The same within what a shell or an interpreter takes as code: no mask covers anything that could be a command of its own."""
@@ -40,7 +40,7 @@ _RUNS_CODE = re.compile(
     re.IGNORECASE,
 )
 _RUNS_FLAG: Final = frozenset({"-c", "-e", "-exec", "--eval", "--exec", "--call", "--command", "--run", "/c"})
-_SEGMENT = re.compile(rf"(?<=/){_RANDOM}(?=/|\?|#|$)")
+_SEGMENT = re.compile(rf"(?<=/){PERHAPS_RANDOM}(?=/|\?|#|$)")
 _FLAG = re.compile(r"(--?[A-Za-z][A-Za-z0-9_-]*)(=)?(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{[^{}]*\}")
 
