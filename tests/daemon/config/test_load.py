@@ -334,6 +334,17 @@ def test_files_beside_the_places_that_are_read(etc: Path, environ: dict[str, str
     assert [f"{etc}/a.toml: not read: files of servers are in {etc}/servers.d"] == [str(hint) for hint in beside.hints]
 
 
+def test_a_file_that_is_named_itself_is_not_loose(etc: Path, environ: dict[str, str], write: Write) -> None:
+    """Nobody is told that a file is not read which is, in whatever order the paths are given."""
+    (etc / "servers.d").rmdir()
+    mine = write(etc / "mine.toml", ONE.format("x"))
+    for paths in ([etc, mine], [mine, etc]):
+        loaded = load(paths, environ)
+
+        assert (["x"], ()) == (list(loaded.specs), loaded.problems)
+        assert [] == [hint for hint in loaded.hints if "not read" in str(hint)]
+
+
 def test_a_file_that_nobody_reads_is_news(etc: Path, environ: dict[str, str], write: Write) -> None:
     """What is told of a folder of loose files follows what lies there, and ends with it."""
     (etc / "servers.d").rmdir()

@@ -46,8 +46,8 @@ class Discovery:
 def discover(paths: Iterable[Path]) -> Discovery:
     """The files that `paths` stand for: a file is itself, a folder its `mcpvisor.toml` and then its `servers.d`."""
     found = Discovery()
-    for path in paths:
-        absolute = path.absolute()
+    named = list(dict.fromkeys(path.absolute() for path in paths))
+    for absolute in named:
         fault = _unreachable(absolute)
         if fault:
             # Whether it is a folder or a file is not known, nor what is in it: it is no configuration without servers.
@@ -64,6 +64,9 @@ def discover(paths: Iterable[Path]) -> Discovery:
             found.files.append(Found(absolute, is_main=absolute.suffix not in {".json", ".jsonc"}, is_named=True))
             found.folders.append(absolute.parent)
     found.files = list({file.path: file for file in found.files}.values())
+    for folder in named:
+        if folder in found.folders and folder not in found.unreachable:
+            _tell_loose(folder, found)
     found.folders = list(dict.fromkeys(found.folders))
     return found
 
@@ -90,7 +93,6 @@ def _folder(folder: Path, found: Discovery) -> None:
     if has_main:
         found.files.append(Found(main, is_main=True, is_named=True))
     has_drop_ins = os.path.lexists(drop_ins)
-    _loose(folder, found, is_all=not has_main and not has_drop_ins)
     if not has_drop_ins:
         return
     found.folders.append(drop_ins)
@@ -110,18 +112,22 @@ def _folder(folder: Path, found: Discovery) -> None:
         found.files.append(Found(path, is_main=False, is_named=False))
 
 
-def _loose(folder: Path, found: Discovery, *, is_all: bool) -> None:
-    """Tell of files of servers that lie beside the places which are read; with `is_all` there is nothing else.
+def _tell_loose(folder: Path, found: Discovery) -> None:
+    """Tell of files of servers that lie beside the places which are read, and are not named by themselves.
 
-    Then they are what somebody means to run, and that is an error; beside others they may be anybody's.
+    Where there is nothing else they are what somebody means to run, and that is an error; beside others they may be anybody's.
     """
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
         names = []
-    loose = [name for name in names if Path(name).suffix in _READ and name != MAIN and not _PASSED_OVER.fullmatch(name)]
-    drop_ins = folder / DROP_INS
-    if is_all and loose:
+    drop_ins, known = folder / DROP_INS, {file.path for file in found.files}
+    loose = [name for name in names if _is_loose(folder / name) and folder / name not in known]
+    if os.path.lexists(folder / MAIN) or os.path.lexists(drop_ins):
+        for name in loose:
+            if name.endswith(".toml"):
+                found.hints.append(Problem(file=folder / name, message=f"not read: files of servers are in {drop_ins}"))
+    elif loose:
         more = len(loose) - _LOOSE_SHOWN
         shown = ", ".join(loose[:_LOOSE_SHOWN]) + (f" and {more} more" if more > 0 else "")
         lie = "lie" if len(loose) > 1 else "lies"
@@ -129,9 +135,10 @@ def _loose(folder: Path, found: Discovery, *, is_all: bool) -> None:
         expected = f"files of servers in {drop_ins}, or each of them named by itself (--config FILE)"
         found.problems.append(Problem(file=folder, message=message, expected=expected))
         found.loose.append((folder, tuple(loose)))
-    elif is_all:
-        found.hints.append(Problem(file=folder, message=f"holds neither {MAIN} nor {DROP_INS}: no servers"))
     else:
-        for name in loose:
-            if name.endswith(".toml"):
-                found.hints.append(Problem(file=folder / name, message=f"not read: files of servers are in {drop_ins}"))
+        found.hints.append(Problem(file=folder, message=f"holds neither {MAIN} nor {DROP_INS}: no servers"))
+
+
+def _is_loose(path: Path) -> bool:
+    """Whether it is a file that is read in the right place."""
+    return path.suffix in _READ and path.name != MAIN and not _PASSED_OVER.fullmatch(path.name) and os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for a loop of links
