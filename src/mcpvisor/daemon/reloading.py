@@ -95,6 +95,7 @@ class DaemonReloading:
             handlers=answer["handlers"],
             routes_changed=answer["routes_changed"],
             waiting=[one.as_json() for one in report.waiting],
+            removals=self.last_config().get("removals", []),
             under_way=[self._told_of(name, held) for name in others],
             last_change=former,
         )

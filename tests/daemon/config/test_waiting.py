@@ -34,10 +34,10 @@ class Desk:
     def put(self, name: str, text: str) -> Path:
         return self.write(self.etc / name, text)
 
-    def decide(self, after: float = 0.0, *, is_ordered: bool = False) -> Applied:
+    def decide(self, after: float = 0.0, *, is_final: bool = False) -> Applied:
         self.now, self.at = self.now + after, self.at + after
         loaded = load([self.etc], self.environ, previous=self.applied.basis if self.applied is not None else None)
-        self.applied = decide(self.applied, loaded, self.now, is_ordered=is_ordered, at=self.at)
+        self.applied = decide(self.applied, loaded, self.now, is_final=is_final, at=self.at)
         assert self.applied is not None
         return self.applied
 
@@ -154,12 +154,12 @@ def test_a_file_that_comes_back_while_a_fault_holds_all_is_no_removal(strict: De
     assert (True, strict.now + ABSENCE) == ("c" in away.specs, away.recheck_at)
 
 
-def test_who_orders_a_reload_does_not_wait_for_a_file(desk: Desk) -> None:
+def test_what_is_to_come_of_a_file_that_is_away(desk: Desk) -> None:
     """A drop-in that is away is a removal then, and the file is named; a folder or a named file that is away never is."""
     file = desk.etc / "servers.d/c.toml"
     file.unlink()
     before = desk.decide()
-    after = desk.decide(is_ordered=True)
+    after = desk.decide(is_final=True)
     for name in "ab":
         (desk.etc / f"servers.d/{name}.toml").unlink()
     (desk.etc / "servers.d/h.toml").unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def test_who_orders_a_reload_does_not_wait_for_a_file(desk: Desk) -> None:
     assert [("c", file, 1000.0, 1000.0 + ABSENCE)] == [(one.server, one.file, one.since, one.at) for one in before.removals({})]
     assert (["a", "b"], (), None) == (list(after.specs), after.removals({}), after.recheck_at)
     assert {"c": str(file)} == gone_files(before, after)
-    assert ["a", "b"] == list(desk.decide(is_ordered=True).specs)
+    assert ["a", "b"] == list(desk.decide(is_final=True).specs)
 
 
 def test_a_file_of_which_only_the_watch_knows(desk: Desk) -> None:

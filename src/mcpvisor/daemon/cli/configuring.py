@@ -88,7 +88,7 @@ def reload_config(arguments: argparse.Namespace) -> int:
             say(line)
         if not report["changes"] and not of_handlers:
             say(clean_line(_nothing(report)))
-        for line in (*_under_way_lines(report), *_waiting_lines(report)):
+        for line in (*_under_way_lines(report), *_waiting_lines(report), *_removal_lines(report)):
             say(line)
     for hint in report["hints"]:
         tell(f"{hint['where']}: hint: {hint['hint']}")
@@ -169,10 +169,18 @@ def _waiting_lines(config: Mapping[str, Any]) -> list[str]:
     return [clean_line(f"{'waits':<8} {not_in_force.waiting_briefly(one, clock_time)}") for one in waiting]
 
 
+def _removal_lines(report: Mapping[str, Any]) -> list[str]:
+    """What goes by itself, one line for each server."""
+    gone = report.get("removals", ())
+    return [clean_line(f"{'goes':<8} {one['server']}: {not_in_force.removal(one, clock_time)}") for one in gone]
+
+
 def _nothing(report: Mapping[str, Any]) -> str:
     """That nothing has changed, since when, and by whose reload: whoever has just edited a file looks for that edit."""
     if report.get("waiting"):
         return "nothing is applied"
+    if report.get("removals"):
+        return "nothing has changed yet"
     last = report.get("last_change")
     if last is None:
         return "nothing has changed"
@@ -182,9 +190,9 @@ def _nothing(report: Mapping[str, Any]) -> str:
 
 
 def _unless_back(change: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """When a server goes without any reload, where its file is away."""
+    """When a server goes whose file is away."""
     due = [one["at"] for one in config.get("removals", ()) if one["server"] == change["server"]]
-    return f"; without a reload at {clock_time(due[0])}, unless that comes back" if due else ""
+    return f"; at {clock_time(due[0])}, unless that comes back" if due else ""
 
 
 def _why(change: Mapping[str, Any]) -> str:

@@ -95,23 +95,23 @@ def decide(
     now: float,
     *,
     gone: Mapping[Path, float] | None = None,
-    is_ordered: bool = False,
+    is_final: bool = False,
     at: float = 0.0,
 ) -> Applied | None:
     """What to apply of what was loaded. None when there is nothing to run on: no settings, and none from before.
 
     `now` is a monotonic time in seconds, `at` the same on the clock of the wall; `gone` are drop-ins of which it is known since
-    when they are absent. With `is_ordered` an absence is a removal at once, since somebody has said that the files are done.
+    when they are absent. With `is_final` an absence is a removal at once, which shows what is to come.
     """
     basis = loaded.basis or (last.basis if last is not None else None)
     if basis is None:
         return None
     files = last.files if last is not None else {}
-    deciding = Deciding(files, loaded, now, gone or {}, is_ordered=is_ordered)
+    deciding = Deciding(files, loaded, now, gone or {}, is_final=is_final)
     would = _decided(last, loaded, basis, deciding, at)
     if last is None or not basis.settings.daemon.strict or not loaded.problems:
         return would
-    later = _decided(last, loaded, basis, Deciding(files, loaded, now, {}, is_ordered=True), at)
+    later = _decided(last, loaded, basis, Deciding(files, loaded, now, {}, is_final=True), at)
     gone_since = {path: would.files[path].gone_since if path in would.files else now - ABSENCE for path in files}
     kept = _kept(last, later, loaded, at, deciding.extra)
     return replace(kept, files={path: replace(good, gone_since=gone_since[path]) for path, good in files.items()})

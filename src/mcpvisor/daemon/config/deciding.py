@@ -28,7 +28,7 @@ class Deciding:
     loaded: Loaded
     now: float
     gone: Mapping[Path, float]
-    is_ordered: bool = False
+    is_final: bool = False
     """Whether an absence is a removal at once."""
     extra: list[Problem] = field(default_factory=list[Problem])
 
@@ -80,7 +80,7 @@ class Deciding:
         """What stays of a file that is not there; None when it is given up."""
         if not before.is_named and path.parent in self.loaded.listed:
             since = self.gone.get(path, self.now) if before.gone_since is None else before.gone_since
-            is_given_up = self.is_ordered or self.now >= since + ABSENCE or self._is_elsewhere(before)
+            is_given_up = self.is_final or self.now >= since + ABSENCE or self._is_elsewhere(before)
             return None if is_given_up else replace(before, gone_since=since)
         if before.specs or before.is_named or before.handlers != GoodHandlers():
             what = "the file is gone" if before.is_named else "the folder of the file is gone or cannot be listed"

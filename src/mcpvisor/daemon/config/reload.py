@@ -170,11 +170,14 @@ class Reloader:
             return applied
 
     async def preview(self) -> Applied:
-        """What an ordered reload now would put in force; nothing changes. Where files take too long, that is all it says."""
+        """What is written, as it would be in force once absent files have been waited for; nothing changes.
+
+        Where files take too long, that is all it says.
+        """
         loaded = await self._read()
         if isinstance(loaded, Problem):
             return _unread(self.applied, loaded)
-        return decide(self.applied, loaded, anyio.current_time(), is_ordered=True, at=time.time()) or self.applied
+        return decide(self.applied, loaded, anyio.current_time(), is_final=True, at=time.time()) or self.applied
 
     def removals(self, preview: Applied | None = None) -> tuple[Removal, ...]:
         """The servers that go by themselves, since their files are absent; with a `preview` also those that it finds so."""
@@ -185,10 +188,7 @@ class Reloader:
         return self.applied.removals(gone)
 
     async def reload(self, trigger: str, apply: Apply, apply_handlers: ApplyHandlers = _no_handlers) -> ReloadReport:
-        """Read everything again and apply what is good. Reloads wait for each other; a bad file raises nothing.
-
-        To whoever orders one a drop-in that is not there is a removal; the watch waits whether it comes back.
-        """
+        """Read everything again and apply what is good. Reloads wait for each other; a bad file raises nothing."""
         async with self._lock:
             last = self.applied
             loaded = await self._read()
@@ -198,8 +198,7 @@ class Reloader:
                 self._tell(report)
                 return report
             gone, self._gone = self._gone, {}
-            is_ordered, at = trigger != "watch", time.time()
-            applied = decide(last, loaded, anyio.current_time(), gone=gone, is_ordered=is_ordered, at=at) or last
+            applied = decide(last, loaded, anyio.current_time(), gone=gone, at=time.time()) or last
             changes = await apply(applied.specs.values())
             # Only now: a cancelled or failed apply leaves the old state to compare the next reload with.
             self._applied = applied

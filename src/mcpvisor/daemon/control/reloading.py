@@ -55,8 +55,8 @@ class ReloadReport(TypedDict):
     `rolled_back`; `handlers` the same of handlers (`handler`, `change`, `fields`), `routes_changed` is whether
     any route is another. `hints` have `where` and `hint`; `needs_restart` are settings that are only read when the daemon
     starts.
-    `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it. `waiting` is as
-    in `ConfigState`. `under_way` has `server`, `trial` and `rolled_back` of servers that this reload has not touched, and that
+    `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it. `waiting` and
+    `removals` are as in `ConfigState`. `under_way` has `server`, `trial` and `rolled_back` of servers that this reload has not touched, and that
     were still on their way after an earlier edit, and `last_change` when and by whom what was in force before was applied.
     """
 
@@ -69,6 +69,7 @@ class ReloadReport(TypedDict):
     handlers: list[dict[str, Any]]
     routes_changed: bool
     waiting: NotRequired[list[WaitingEdit]]
+    removals: NotRequired[list[ExpectedRemoval]]
     under_way: NotRequired[list[dict[str, Any]]]
     last_change: NotRequired[LastChange | None]
 
