@@ -275,7 +275,7 @@ class Connection:
         raise RequestFailed(Outcome.TIMEOUT, cause, message, code=REQUEST_TIMEOUT)
 
     async def _admitted(self, call: _Call, *, patience: float) -> JsonObject:
-        async with self.admission.place():
+        async with self.admission.place(call.asked.principal):
             replayed = False
             while True:
                 carrier = await self._serving(patience)

@@ -144,6 +144,15 @@ def test_a_deaf_server_is_told_from_one_that_answers(lines):
     assert "(pid 4242) is at work or was stopped" in remedy
 
 
+def test_calls_that_wait_for_others_are_told(lines):
+    """A server that is ready, and to which calls do not get through, says how many wait and what bounds them."""
+    what, *_ = lines(State.READY, in_flight=16, queued=64)
+    calm, *_ = lines(State.READY, in_flight=16)
+
+    assert what == "s is ready; it works on 16 calls, and 64 more wait for a place (concurrency, queue)."
+    assert calm == "s is ready."
+
+
 def test_noise_on_stdout_is_shown_and_sent_to_stderr(lines):
     """A banner on stdout is shown in the first line and whole below, and the advice is to write it to stderr."""
     noise = StdoutNoise(at=NOW, server="s", excerpt="Welcome! " * 10, count=1)

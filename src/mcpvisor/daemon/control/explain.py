@@ -72,9 +72,9 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.READY | State.DEGRADED if evidence.missed is not None and not status.is_barred:
             return f"{name} {_deafness(evidence)}{_blemishes(evidence, signs)}"
         case State.READY:
-            return f"{name} is ready{reason}{_blemishes(evidence, signs)}"
+            return f"{name} is ready{reason}{_crowd(status)}{_blemishes(evidence, signs)}"
         case State.DEGRADED:
-            return f"{name} {_unwell(status)}{reason}{_blemishes(evidence, signs)}"
+            return f"{name} {_unwell(status)}{reason}{_crowd(status)}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
             doing = f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now"
             return f"{doing}{_unanswered(status, now) or reason}{_noise(signs)}"
@@ -108,6 +108,14 @@ def _unwell(status: ServerStatus) -> str:
     if status.has_refused_credentials:
         return "keeps its session, but the server refuses the credentials it is given"
     return "answers calls, but not all is well"
+
+
+def _crowd(status: ServerStatus) -> str:
+    """That calls wait for others, and what bounds them."""
+    if not status.queued:
+        return ""
+    wait = "waits" if status.queued == 1 else "wait"
+    return f"; it works on {counted(status.in_flight, 'call')}, and {status.queued} more {wait} for a place (concurrency, queue)"
 
 
 def _deafness(evidence: Evidence) -> str:

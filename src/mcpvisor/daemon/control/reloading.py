@@ -56,8 +56,9 @@ class ReloadReport(TypedDict):
     any route is another. `hints` have `where` and `hint`; `needs_restart` are settings that are only read when the daemon
     starts.
     `ready` is whether every server that is wanted running was ready in time, None where nobody waited for it. `waiting` and
-    `removals` are as in `ConfigState`. `under_way` has `server`, `trial` and `rolled_back` of servers that this reload has not touched, and that
-    were still on their way after an earlier edit, and `last_change` when and by whom what was in force before was applied.
+    `removals` are as in `ConfigState`. `under_way` has `server`, `trial` and `rolled_back` of servers that this reload has not
+    touched, and that were still on their way after an earlier edit, and `last_change` when and by whom what was in force before
+    was applied.
     """
 
     ok: bool
