@@ -114,8 +114,8 @@ def _crowd(status: ServerStatus) -> str:
     """That calls wait for others, and what bounds them."""
     if not status.queued:
         return ""
-    wait = "waits" if status.queued == 1 else "wait"
-    return f"; it works on {counted(status.in_flight, 'call')}, and {status.queued} more {wait} for a place (concurrency, queue)"
+    others = f"{status.queued} more {'waits' if status.queued == 1 else 'wait'}"
+    return f"; it works on {counted(status.in_flight, 'call')}, and {others} for a place (concurrency, queue)"
 
 
 def _deafness(evidence: Evidence) -> str:
