@@ -79,6 +79,8 @@ class Daemon:
                 await tasks.start(self._orders.take, partial(self._parts.reloading.apply, "signal"))
                 async with AsyncExitStack() as exits:
                     await exits.enter_async_context(self._parts.keeper.kept(supervisor, self._given.recorder))
+                    # Before any server starts: another one may tell what is kept for one that is not asked for it yet.
+                    self._given.known_secrets.learn_passing(self._parts.keeper.store.tokens())
                     await self._run(exits, tasks, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
