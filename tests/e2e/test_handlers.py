@@ -333,3 +333,22 @@ def test_a_module_that_is_saved_is_followed(tmp_path: Path) -> None:
 
         running.until(told, "the code as it was saved")
         assert pid == running.server("one")["pid"]
+
+
+def test_the_last_events_reach_handlers_too(tmp_path: Path) -> None:
+    """That a server was stopped with the daemon is told as all else is: no handler is ended before its last event."""
+    module, out = tmp_path / "last.py", tmp_path / "out"
+    module.write_text(
+        "class Last:\n    async def deliver(self, event):\n"
+        f"        with open({str(out)!r}, 'a') as out:\n            print(event.data['new'], file=out)\n"
+    )
+    last = f'[handlers.last]\ntype = "python"\nobject = "last:Last"\npath = {toml(tmp_path)}\n'
+    route = '[[routes]]\nevent = "state_changed"\nserver = "one"\nhandler = "last"\n'
+    running = RunningDaemon(tmp_path / "d", puppet("one", SERVERS / "lite.py") + last + route)
+    with serving(running):
+        running.until_ready()
+        running.until(lambda: out.exists() and "ready" in out.read_text(), "the first events")
+        assert 0 == running.end()
+
+    assert "stopped" == out.read_text().split()[-1]
+    assert "SIGKILL" not in running.log_text()

@@ -26,8 +26,9 @@ from mcpvisor.daemon.own_limits import leave_no_core, raise_file_limit
 from mcpvisor.daemon.parts import Given, Parts
 from mcpvisor.daemon.systemd import Watchdog, extend_stop
 from mcpvisor.supervisor.error_groups import only_error
-from mcpvisor.supervisor.events import OrphansSwept
+from mcpvisor.supervisor.events import GuardianLost, OrphansSwept
 from mcpvisor.supervisor.process.delegation import Subtree
+from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sweep import kill_marked
 from mcpvisor.supervisor.supervisor import Supervisor
 
@@ -78,6 +79,8 @@ class Daemon:
                 await tasks.start(self._orders.take, partial(self._parts.reloading.apply, "signal"))
                 async with AsyncExitStack() as exits:
                     await exits.enter_async_context(self._parts.keeper.kept(supervisor, self._given.recorder))
+                    # Before any server starts: another one may tell what is kept for one that is not asked for it yet.
+                    self._given.known_secrets.learn_passing(self._parts.keeper.store.tokens())
                     await self._run(exits, tasks, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
@@ -87,6 +90,9 @@ class Daemon:
 
     async def _run(self, exits: AsyncExitStack, tasks: anyio.abc.TaskGroup, on_ready: OnReady | None) -> None:
         supervisor = self._parts.supervisor
+        # Entered first: it sweeps at its end whatever carries our mark, and programs of handlers still have their last events.
+        guardian = Guardian(self._given.state.instance, lost=lambda: supervisor.bus.emit(GuardianLost(at=time.time())))
+        await exits.enter_async_context(guardian)
         await exits.enter_async_context(self._parts.handlers)
         self._parts.handlers.apply(self._given.reloader.applied.handlers, self._given.reloader.applied.routing)
         await exits.enter_async_context(supervisor)

@@ -70,6 +70,7 @@ class Parts:
             on_question=self.desk.sink(),
             observer=observer,
             instance=given.state.instance,
+            guarded=False,  # by the daemon itself, whose guardian outlives its handlers
             parallel_starts=given.settings.daemon.parallel_starts,
             subtree=given.subtree,
             store=self.keeper.store,

@@ -127,6 +127,10 @@ class StateStore:
         token: KeptToken | None = self._values[TOKENS].get(key)
         return token
 
+    def tokens(self) -> list[str]:
+        """The plain values of all that are kept, for those who mask them, and nobody else."""
+        return [token.value.reveal() for token in self._values[TOKENS].values()]
+
     async def keep_token(self, key: str, token: KeptToken | None) -> None:
         """See `Store`."""
         await self._until_written(self._put(TOKENS, key, token, urgent=True))
