@@ -286,7 +286,7 @@ class TestTheWayBack:
     @pytest.mark.parametrize(
         ("cause", "state", "next_attempt"),
         [
-            ("auth", State.AUTH_REQUIRED, 300.0),
+            ("auth", State.AUTH_REQUIRED, 10.0),
             ("protocol", State.BACKOFF, 1.0),
             ("no_answer", State.BACKOFF, 1.0),
             ("start_timeout", State.BACKOFF, 1.0),
@@ -346,6 +346,33 @@ class TestTheWayBack:
 
         assert hanging == (State.DEGRADED, "its lists are not read after 60 s; calls are served")
         assert (cycle.state, cycle.generation) == (State.READY, 1)
+
+
+class TestRefusedCredentials:
+    def test_they_are_tried_ever_more_slowly(self) -> None:
+        """A refusal of a few seconds costs little, and one that lasts hammers nobody; being let in forgets it."""
+        cycle = machine(http())
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        waits, now = [], 0.0
+        for _ in range(7):
+            end(cycle, now, "auth")
+            assert cycle.next_attempt is not None
+            waits.append(cycle.next_attempt - now)
+            now = cycle.next_attempt
+            cycle.handle(lc.TimePassed(), now)
+        bring_up(cycle, now)
+        end(cycle, now + 1, "auth")
+
+        assert [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0] == waits
+        assert (State.AUTH_REQUIRED, now + 11) == (cycle.state, cycle.next_attempt)
+
+    def test_what_the_server_said_counts(self) -> None:
+        """A time that it named is waited for, whatever was waited before."""
+        cycle = machine(http())
+        cycle.handle(lc.WantedSet(Wanted.RUNNING, "test"), 0.0)
+        end(cycle, 0.0, "auth", retry_after_s=77.0)
+
+        assert cycle.next_attempt == 77.0
 
 
 class TestWaking:

@@ -17,7 +17,7 @@ class Reaction(StrEnum):
     MEND = "mend"
     """Nothing but an edit or a change of the machine mends it: `failed`, with a slow try."""
     CREDENTIALS = "credentials"
-    """Other credentials mend it: `auth_required`, with a slow try."""
+    """Other credentials mend it: `auth_required`, with tries ever more slowly."""
     DONE = "done"
     """It ended well, and its policy leaves it at that: `stopped`."""
     GIVE_UP = "give_up"

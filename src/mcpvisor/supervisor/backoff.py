@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from mcpvisor.supervisor.lifecycle_messages import Ended
 from mcpvisor.supervisor.spec import RestartPolicy
 
 Jitter = Callable[[], float]
 """A number in [0, 1), new at each call."""
+
+
+FIRST_AFTER_REFUSAL: Final = 10.0
+"""Seconds until refused credentials are tried once more; then twice as long each time, so that nobody is hammered."""
 
 
 def delay_before(attempt: int, policy: RestartPolicy, jitter: Jitter) -> float:
@@ -53,6 +58,8 @@ class RestartHistory:
     """Starts in a row that timed out; each gives the next one twice the time."""
     is_looping: bool = False
     """Whether the server was in a crash loop and has not been up for long since."""
+    refusals: int = 0
+    """Tries in a row that were refused for their credentials."""
     woken: int = 0
     """Tries in this crash loop that calls have asked for."""
     not_before: float = float("-inf")
@@ -70,6 +77,12 @@ class RestartHistory:
         self.row = 0 if served else self.row + 1
         delay = delay_before(self.row, policy, self.jitter)
         return NextTry(now + max(delay, end.retry_after_s or 0.0), False, end.detail)
+
+    def after_refusal(self, longest: float) -> float:
+        """Seconds until credentials that were refused are tried again: a proxy that starts may refuse all for a moment."""
+        delay = min(longest, FIRST_AFTER_REFUSAL * 2.0 ** min(self.refusals, 30))
+        self.refusals += 1
+        return delay
 
     def waking_at(self, tried_at: float, policy: RestartPolicy) -> float:
         """From when on a call may ask for a try, after the last one at `tried_at`.
@@ -98,6 +111,7 @@ class RestartHistory:
         self.row = 0
         self.is_looping = False
         self.woken = 0
+        self.refusals = 0
 
 
 def _crash_loop_reason(end: Ended, policy: RestartPolicy) -> str:

@@ -274,6 +274,7 @@ class Lifecycle:
             case Negotiated():
                 serving.ready_since = now
                 self._history.start_timeouts = 0
+                self._history.refusals = 0
                 self._deadline = now + self._start_budget()
                 return [Serve(event.generation), *self._move(State.RESTORING, _READING)]
             case Restored(lacking=lacking) | Impaired(lacking=lacking):
@@ -330,7 +331,8 @@ class Lifecycle:
             case Reaction.MEND:
                 return self._await_try(State.FAILED, reason, now + SLOW_RETRY)
             case Reaction.CREDENTIALS:
-                return self._await_try(State.AUTH_REQUIRED, reason, now + (event.retry_after_s or SLOW_RETRY))
+                wait = event.retry_after_s or self._history.after_refusal(SLOW_RETRY)
+                return self._await_try(State.AUTH_REQUIRED, reason, now + wait)
             case Reaction.GIVE_UP:
                 return self._await_try(State.FAILED, reason, None)
             case Reaction.DONE:
