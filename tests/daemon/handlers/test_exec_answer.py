@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from mcpvisor.supervisor.spec import StdioLaunch
 
 pytestmark = pytest.mark.anyio
 
+INSTANCE = secrets.token_hex(8)
+"""Of this process alone: other tests of this module may run beside it, and what is swept is their own."""
 QUESTION = HandlerQuestion(
     id="q-1", server="docs", mode="form", message="docs asks: $(rm -rf /)?", schema={"type": "object"}, tool="x; y"
 )
@@ -34,7 +37,7 @@ def program(tmp_path: Path) -> Callable[[str], AnsweringExec]:
         script.write_text(f"import json, os, sys, time\nOUT = {str(tmp_path / 'out')!r}\n{code}\n")
         spec = StdioLaunch(command=sys.executable, args=(str(script),))
         environ = {"PATH": "/usr/bin:/bin"}
-        return AnsweringExec(Programs("h", spec, instance="answering", environ=environ, stderr=lambda *_: None))
+        return AnsweringExec(Programs("h", spec, instance=INSTANCE, environ=environ, stderr=lambda *_: None))
 
     return program
 
@@ -99,7 +102,7 @@ async def test_one_that_thinks_for_too_long(program: Callable[[str], AnsweringEx
     """A question that is withdrawn ends its program."""
     with anyio.move_on_after(0.5) as deadline:
         await program("time.sleep(3600)").answer(QUESTION)
-    assert (True, []) == (deadline.cancelled_caught, find_marked("answering"))
+    assert (True, []) == (deadline.cancelled_caught, find_marked(INSTANCE))
 
 
 async def test_no_secret_is_told(tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ async def test_no_secret_is_told(tmp_path: Path) -> None:
         command=sys.executable, args=("-c", code, Secret("canary-argument")), env=(("KEY", Secret("canary-variable")),)
     )
     programs = Programs(
-        "h", spec, instance="answering", environ={"PATH": "/usr/bin:/bin"}, stderr=lambda told, _: lines.extend(told)
+        "h", spec, instance=INSTANCE, environ={"PATH": "/usr/bin:/bin"}, stderr=lambda told, _: lines.extend(told)
     )
     with pytest.raises(DeliveryFailed) as caught:
         await AnsweringExec(programs).answer(QUESTION)

@@ -23,7 +23,9 @@ from mcpvisor.supervisor.process.launch import ProcessExit, launch
 from mcpvisor.supervisor.spec import ResourceLimits, StdioLaunch, StopGraces
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
-MARK = Marker("test-cgroup", "files", 3)
+INSTANCE = f"test-{os.getpid()}"
+"""Of this process alone: other tests of this module run beside it."""
+MARK = Marker(INSTANCE, "files", 3)
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C"}
 ALL = frozenset(("memory", "pids", "cpu"))
 FULL = ResourceLimits(memory=512 * 1024**2, tasks=64, cpu=1.5, files=99)
@@ -265,7 +267,7 @@ def test_the_way_into_the_group_blocks_for_a_few_milliseconds_only(group):
     """The median start into a group takes less than 10 ms of the loop's time: the child pays for its way in."""
     seconds = []
     for number in range(9):
-        mark = Marker("test-cgroup", "files", number)
+        mark = Marker(INSTANCE, "files", number)
         began = time.perf_counter()
         server_group = enclose(Subtree(path=group), mark, ResourceLimits()).group
         process = launch(StdioLaunch(command="sleep", args=("60",)), ENVIRONMENT, server_group)

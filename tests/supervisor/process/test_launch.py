@@ -17,7 +17,7 @@ from mcpvisor.supervisor.spec import ResourceLimits, StdioLaunch, StopGraces
 from mcpvisor.supervisor.transports.wire import OpenFailed
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-MARK = Marker("test-launch", "x", 1)
+MARK = Marker(f"test-{os.getpid()}", "x", 1)  # of this process alone: other tests of this module run beside it
 
 
 @pytest.fixture(params=["asyncio", "trio"])
