@@ -22,7 +22,7 @@ from mcpvisor.daemon.health import HealthFacts, answer
 from mcpvisor.daemon.listeners import Standing, open_listeners
 from mcpvisor.daemon.notice import DrainNotice
 from mcpvisor.daemon.orders import Orders
-from mcpvisor.daemon.own_limits import leave_no_core, raise_file_limit
+from mcpvisor.daemon.own_limits import give_back_memory, leave_no_core, raise_file_limit
 from mcpvisor.daemon.parts import Given, Parts
 from mcpvisor.daemon.systemd import Watchdog, extend_stop
 from mcpvisor.supervisor.error_groups import only_error
@@ -66,6 +66,7 @@ class Daemon:
         """Run until SIGTERM or SIGINT. Raises what a listener raises that cannot be opened."""
         raise_file_limit()
         leave_no_core()
+        give_back_memory()
         supervisor = self._parts.supervisor
         supervisor.bus.attach(self._given.recorder)
         supervisor.bus.attach(EventLines(self._given.log.emit, self._given.log.is_shown))
