@@ -157,6 +157,7 @@ class TestAdmission:
             await anyio.wait_all_tasks_blocked()
             second = dict(crowd.running)
             crowd.call("b/1", 1)
+            await anyio.wait_all_tasks_blocked()
             crowd.call("c", 2)
             await anyio.wait_all_tasks_blocked()
 
