@@ -85,13 +85,13 @@ async def test_what_is_too_long_is_cut_and_garbage_is_no_time(http_case: Start, 
 
 
 async def test_a_probe_waits_as_long_as_the_server_wants(http_case: Start) -> None:
-    """A ping that meets a limit is a sign of life; the next one comes when the server said, and `explain` says when."""
+    """A ping that meets a limit is a sign of life, not of service; the next one comes when it said, and `explain` says when."""
     probe = ProbePolicy(interval=0.3, timeout=5.0, failures=3)
     case, puppet = await http_case("http_narrow", "--room", "many", "--no-push", probe=probe)
     await case.reach(State.READY)
     puppet.control("answers", ping=busy("2"))
     spec = case.supervisor.connection(case.name).spec
-    awaited = "the daemon probes it again when the server asked it to (its Retry-After)"
+    awaited = "the daemon keeps the session, and probes it again when the server asked it to (its Retry-After), and no earlier"
     await case.until(lambda: explain(Evidence(status=case.status, spec=spec), time.time())["next"] == awaited)
     status = case.status
     told = explain(Evidence(status=status, spec=spec), time.time())
@@ -100,5 +100,30 @@ async def test_a_probe_waits_as_long_as_the_server_wants(http_case: Start) -> No
     *_, first, second = times(puppet, "ping")
 
     assert 1.95 <= second - first
-    assert (State.READY, []) == (case.status.state, case.told(SessionLost))
+    assert (State.DEGRADED, []) == (status.state, case.told(SessionLost))
+    assert "no room: ping was answered 429 Too Many Requests" == status.reason
+    assert told["what"].startswith(
+        f"{case.name} keeps its session, but the server refuses what it is asked: {status.reason}; so"
+    )
+    assert "it is overloaded or limits its clients" in told["remedy"]
+    assert "leave it that" in told["remedy"]
     assert status.probe_next == told["next_at"]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_without_room_for_anything_is_not_ready(http_case: Start, status: int) -> None:
+    """Calls and probes alike are refused: it is degraded for as long as that lasts, in the session that it has."""
+    probe = ProbePolicy(interval=0.3, timeout=5.0, failures=3)
+    case, puppet = await http_case("http_narrow", "--room", "many", "--no-push", probe=probe)
+    await case.reach(State.READY)
+    soon, late = busy("1", status), busy("3600", status)  # a call waits out what ends within its own time
+    puppet.control("answers", **{"ping": soon, "tools/list": soon, "tools/call": late})
+    await case.reach(State.DEGRADED)
+    failed = [await case.failure() for _ in range(5)]
+    during = case.status
+    puppet.control("answers")
+    ready = await case.reach(State.READY)
+
+    assert {"busy"} == {one.cause for one in failed}
+    assert (State.DEGRADED, 1) == (during.state, during.generation)
+    assert (1, [], "") == (ready.generation, case.told(SessionLost), ready.reason)

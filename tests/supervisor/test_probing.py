@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -13,15 +15,17 @@ import trio.testing
 
 from mcpvisor.supervisor.clocks import Reading
 from mcpvisor.supervisor.errors import Outcome, RequestFailed
-from mcpvisor.supervisor.events import ClockJumped, Event, ProbeMissed
+from mcpvisor.supervisor.events import ClockJumped, Event, ProbeMissed, ServerStateChanged
 from mcpvisor.supervisor.looks import Looks
 from mcpvisor.supervisor.opening import Opening
 from mcpvisor.supervisor.principal import Principal
-from mcpvisor.supervisor.probing import Latency
+from mcpvisor.supervisor.probing import Latency, Sign, sign_of
 from mcpvisor.supervisor.spec import ProbePolicy, ServerSpec, StdioLaunch, StopGraces
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Hindrance, ServerStatus
 from mcpvisor.supervisor.supervisor import Supervisor
+from mcpvisor.supervisor.transports.exchange import peer_error
+from mcpvisor.supervisor.transports.http_outcome import Reply, judge
 from tests.supervisor.memory_wire import MemoryServer
 
 ME = Principal("test")
@@ -204,12 +208,6 @@ class TestServersWithoutPing:
             await anyio.sleep(seconds)
             return supervisor.status("files")
 
-    async def test_a_limit_is_a_sign_of_life(self) -> None:
-        """Whoever says that he is busy is alive."""
-        status = await self.refused("busy", 600)
-
-        assert (1, State.READY, "") == (status.generation, status.state, status.reason)
-
     @pytest.mark.parametrize(("seconds", "state"), [(32, State.DEGRADED), (60, State.AUTH_REQUIRED)])
     async def test_refused_credentials_show_and_end_a_session_in_the_end(self, seconds: float, state: State) -> None:
         """The first refusal shows; as many in a row as probes may be missed are no accident."""
@@ -217,6 +215,210 @@ class TestServersWithoutPing:
         shown = "credentials refused: refused" if state is State.DEGRADED else "refused"
 
         assert (1, state, shown) == (status.generation, status.state, status.reason)
+
+
+def busy(retry_after: float | None = None, status: int = 503) -> RequestFailed:
+    data = {"http_status": status}
+    return RequestFailed(Outcome.MAYBE_EXECUTED, "busy", "tried again later", data=data, retry_after_s=retry_after)
+
+
+def bad_request(text: str = "the server answered 400 Bad Request, text/plain: no") -> RequestFailed:
+    return RequestFailed(Outcome.PEER_ERROR, "http_refused", text, data={"http_status": 400})
+
+
+class Refusing:
+    """A server that answers whatever is in `refusals`, by method, with a failure; and when it was asked."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryServer(kind="http")
+        self.refusals: dict[str, RequestFailed] = {}
+        self.asked: list[tuple[str, float]] = []
+        for method in ("ping", "tools/list", "tools/call"):
+            self.memory.handlers[method] = self._of(method)
+
+    def _of(self, method: str) -> Any:
+        async def answer(params: dict[str, Any]) -> Any:
+            del params
+            self.asked.append((method, anyio.current_time()))
+            if method in self.refusals:
+                raise self.refusals[method]
+            return {"tools": []} if method == "tools/list" else {"content": []} if method == "tools/call" else {}
+
+        return answer
+
+    def everything(self, failure: RequestFailed) -> None:
+        self.refusals = dict.fromkeys(("ping", "tools/list", "tools/call"), failure)
+
+    def gaps(self, method: str) -> list[float]:
+        times = [at for one, at in self.asked if one == method]
+        return [round(later - at, 1) for at, later in pairwise(times)]
+
+
+def moves(supervisor: Supervisor) -> list[tuple[State, str]]:
+    """Where the server has come since it was first ready."""
+    told = [event for event in supervisor.history("files") if isinstance(event, ServerStateChanged)]
+    first = next(number for number, event in enumerate(told) if event.new is State.READY)
+    return [(event.new, event.reason) for event in told[first + 1 :]]
+
+
+class TestRefusals:
+    """A server that answers its probes by refusing them: kept, and shown as one that serves no call."""
+
+    @pytest.mark.parametrize(
+        ("failure", "reason"),
+        [
+            (busy(2.0), "no room: ping was answered 503 Service Unavailable"),
+            (busy(None, 429), "no room: ping was answered 429 Too Many Requests"),
+            (bad_request(), "refuses: tools/list: the server answered 400 Bad Request, text/plain: no"),
+            (peer_error({"code": -32603, "message": "no"}), "answers with errors: tools/list was answered -32603: no"),
+        ],
+    )
+    async def test_it_is_degraded_within_the_interval_and_never_ended(self, failure: RequestFailed, reason: str) -> None:
+        """What it answered, to what and since when is told once; the first proper answer makes it ready again."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.everything(failure)
+            began = anyio.current_time()
+            shown = await supervisor.wait_until("files", lambda status: status.state is State.DEGRADED)
+            took = anyio.current_time() - began
+            await anyio.sleep(3600)
+            later = supervisor.status("files")
+            assert shown.refused_since is not None
+            assert later.refused_since is not None
+            server.refusals.clear()
+            again = anyio.current_time()
+            await supervisor.wait_until("files", lambda status: status.state is State.READY)
+            recovered = anyio.current_time() - again
+            told, generation = moves(supervisor), supervisor.status("files").generation
+
+        assert (reason, Hindrance.REFUSAL) == (shown.reason, shown.hindrance)
+        assert (30.0, True) == (pytest.approx(took, abs=0.1), recovered <= 30.1)
+        assert [(State.DEGRADED, reason), (State.READY, "")] == told
+        assert (1, 3600.0) == (generation, pytest.approx(shown.refused_since - later.refused_since, abs=5.0))
+
+    async def test_a_call_that_is_answered_is_enough(self) -> None:
+        """Nobody waits for the next probe then."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.everything(busy(300.0))
+            await supervisor.wait_until("files", lambda status: status.state is State.DEGRADED)
+            failed = await failure_of(supervisor)
+            still = supervisor.status("files").state
+            server.refusals.clear()
+            await supervisor.connection("files").request("tools/call", {"name": "echo"}, principal=ME)
+            state = supervisor.status("files").state
+
+        assert ("busy", State.DEGRADED, State.READY) == (failed.cause, still, state)
+
+    @pytest.mark.parametrize(("retry_after", "gap"), [(0.0, 5.0), (20.0, 20.0), (86_400.0, 300.0), (None, 30.0)])
+    async def test_it_is_looked_at_when_it_said(self, retry_after: float | None, gap: float) -> None:
+        """No sooner than after the pause between two misses, no later than after five minutes; and that is shown."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.everything(busy(retry_after))
+            shown = await supervisor.wait_until("files", lambda status: status.state is State.DEGRADED)
+            now = anyio.current_time()
+            wall = time.time()
+            await anyio.sleep(1000)
+            gaps = server.gaps("ping")
+
+        assert ({gap}, True) == (set(gaps), now > 0)
+        assert shown.probe_next is not None
+        assert gap == pytest.approx(shown.probe_next - wall, abs=1.0)
+        assert (retry_after is not None and retry_after > 0) == shown.probe_asked_to_wait
+
+    async def test_its_words_are_told_once_though_they_change(self) -> None:
+        """The time that it wants and a number of the request in its answer are no news; another status is."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            for number in range(10):
+                server.everything(bad_request(f"the server answered 400 Bad Request: request {number}"))
+                await anyio.sleep(30)
+            server.everything(busy(7.0, 429))
+            await anyio.sleep(300)
+            told = [reason for _, reason in moves(supervisor)]
+
+        assert 2 == len(told)
+        assert told[0].startswith("refuses: tools/list: the server answered 400 Bad Request: request ")
+        assert "no room: ping was answered 429 Too Many Requests" == told[1]
+
+    async def test_one_question_alone_that_is_refused_is_no_matter(self) -> None:
+        """A server whose ping is broken and whose lists are not is ready; after two times ping is not asked any more."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.refusals = {"ping": peer_error({"code": -32603, "message": "no"})}
+            await anyio.sleep(600)
+            told = moves(supervisor)
+            counts = [sum(one == method for one, _ in server.asked) for method in ("ping", "tools/list")]
+
+        assert ([], 2, True) == (told, counts[0], counts[1] > 15)
+
+    async def test_nobody_has_to_know_ping(self) -> None:
+        """An unknown method is a proper answer."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.refusals = {"ping": peer_error({"code": -32601, "message": "Method not found"})}
+            await anyio.sleep(600)
+            told = moves(supervisor)
+            asked = {method for method, _ in server.asked[1:]}
+
+        assert ([], {"ping"}) == (told, asked)
+
+    async def test_a_refusal_of_one_call_is_none_of_the_server(self) -> None:
+        """Who limits a tool and answers everything else is ready."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.refusals = {"tools/call": busy(300.0, 429)}
+            for _ in range(20):
+                await failure_of(supervisor)
+                await anyio.sleep(10)
+            told = moves(supervisor)
+
+        assert [] == told
+
+    async def test_an_answer_lifts_the_wait(self) -> None:
+        """Who wanted five minutes, has served since and refuses again is found out like anybody else."""
+        server = Refusing()
+        async with supervised(server.memory) as supervisor:
+            server.everything(busy(300.0))
+            await supervisor.wait_until("files", lambda status: status.state is State.DEGRADED)
+            server.refusals.clear()
+            await supervisor.connection("files").request("tools/call", {"name": "echo"}, principal=ME)
+            server.everything(busy(300.0))
+            began = anyio.current_time()
+            await supervisor.wait_until("files", lambda status: status.state is State.DEGRADED)
+            took = anyio.current_time() - began
+
+        assert 30.0 == pytest.approx(took, abs=0.1)
+
+    async def test_what_is_newest_is_shown(self) -> None:
+        """Who refused and falls silent is silent, and who was silent and refuses lives; it is not ready in between."""
+        server = Refusing()
+        async with supervised(server.memory, replace(SPEC, probe=ProbePolicy(failures=9))) as supervisor:
+            server.everything(busy(20.0))
+            await supervisor.wait_until("files", lambda status: status.hindrance is Hindrance.REFUSAL)
+            server.memory.silent = SILENT
+            silent = await supervisor.wait_until("files", lambda status: status.hindrance is Hindrance.SILENCE)
+            server.memory.silent = set()
+            refusing = await supervisor.wait_until("files", lambda status: status.hindrance is Hindrance.REFUSAL)
+            states = {state for state, _ in moves(supervisor)}
+
+        assert ("probe 1/9 missed", None) == (silent.reason, silent.refused_since)
+        assert "no room: tools/list was answered 503 Service Unavailable" == refusing.reason
+        assert {State.DEGRADED} == states
+
+
+@pytest.mark.parametrize("status", [400, 402, 406, 408, 409, 413, 418, 421, 425, 429, 431, 451, 500, 501, 502, 503, 504, 599])
+@pytest.mark.parametrize("body", [b"", b"<p>no</p>", b'{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"no"}}'])
+@pytest.mark.parametrize("retry_after", ["", "5"])
+def test_no_refusal_of_http_shows_that_calls_are_served(status: int, body: bytes, retry_after: str) -> None:
+    """Whatever a server or a proxy before it says no with, and however it is told to wait."""
+    content_type = "application/json" if body.startswith(b"{") else "text/html"
+    reply = Reply(
+        status=status, content_type=content_type, body=body, method="ping", request_id=7, retry_after=retry_after
+    )  # fmt: skip
+
+    assert sign_of(judge(reply).failure) in (Sign.REFUSES, Sign.MISSED)
 
 
 class TestSlowness:

@@ -48,10 +48,10 @@ def live(facts: HealthFacts, *, within: float = LIVE_SECONDS) -> Verdict:
 
 
 def ready(facts: HealthFacts, statuses: Sequence[Outline]) -> Verdict:
-    """Whether clients should be sent here: the configuration is applied and every required server answers calls.
+    """Whether clients should be sent here: the configuration is applied and every required server has a session.
 
-    A degraded server answers calls. Names and states are shown, reasons are not: those may quote a server, and whoever
-    reaches the gateway's port may ask.
+    Of a degraded one too, on which calls are sent. Names and states are shown, reasons are not: those may quote a server,
+    and whoever reaches the gateway's port may ask.
     """
     missing = [status for status in statuses if status.required and status.state not in UP]
     checks: dict[str, Any] = {

@@ -35,6 +35,7 @@ def describe(
     last = reporter.processes.last_exit
     too_large, recycled_at = cycle.recycling
     handshake = generation.handshake if generation else None
+    session = generation.session if generation else None
     asked = generation.asked if generation and cycle.state is State.NEGOTIATING else None
     return ServerStatus(
         name=spec.name,
@@ -80,7 +81,9 @@ def describe(
         asked_until=_wall(asked.until) if asked else None,
         lists_next=_wall(lists.next_at) if cycle.state in UP else None,
         lists_asked_to_wait=cycle.state in UP and lists.is_asked_to_wait,
-        probe_next=_wall(generation.session.probe_asked_for) if generation and generation.session else None,
+        refused_since=_wall(session.refused_since) if session else None,
+        probe_next=_wall(session.probe_due) if session else None,
+        probe_asked_to_wait=session is not None and session.is_asked_to_wait,
         push=generation.push if generation else "",
         push_reason=reporter.quoted(generation.push_reason) if generation else "",
         push_next=_wall(generation.push_next_at) if generation else None,

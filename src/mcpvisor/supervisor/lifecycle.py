@@ -45,7 +45,7 @@ from mcpvisor.supervisor.serving import Serving
 from mcpvisor.supervisor.spec import Change, ServerSpec, change_between
 from mcpvisor.supervisor.start_time import start_budget, start_timed_out
 from mcpvisor.supervisor.states import ADMITTING, STARTING, UP, WAKEABLE, State
-from mcpvisor.supervisor.status import BARRED
+from mcpvisor.supervisor.status import hindrance_of
 from mcpvisor.supervisor.transports.wire import LINGERING
 
 _READING: Final = "lists are being read"
@@ -289,7 +289,7 @@ class Lifecycle:
     def _serve_as(self, serving: Serving) -> list[Command]:
         """Calls are served, by a generation that may lack something besides."""
         lacking, beside = serving.lacking, self._replacement
-        parts = (lacking, beside.shown(serves=not lacking.startswith(BARRED)) if beside is not None else "")
+        parts = (lacking, beside.shown(serves=hindrance_of(lacking) is None) if beside is not None else "")
         is_whole = not lacking and (beside is None or not beside.trouble)
         return self._move(State.READY if is_whole else State.DEGRADED, "; ".join(part for part in parts if part))
 

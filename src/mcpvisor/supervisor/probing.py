@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Final, Protocol
 
 import anyio
@@ -24,14 +25,50 @@ NOWHERE_AFTER: Final = 2
 """A session is given up after so many of these in a row: the usual question, and another one that it must know."""
 
 DEAF_AFTER: Final = 2
-"""A server that was silent to the usual question so many times, and answered the other, is only asked the other."""
+"""A server that did not answer the usual question as it should so many times, and the other one, is only asked the other."""
+
+_METHOD_NOT_FOUND: Final = -32601
+
+
+class Sign(StrEnum):
+    """What an answer to a probe shows of a session."""
+
+    SERVES = "serves"
+    """It answers as it should."""
+    REFUSES = "refuses"
+    """It lives and is kept, and there is no reason to think that a call would be answered."""
+    NOTHING = "nothing"
+    """There was nothing to ask with, which says nothing of it."""
+    MISSED = "missed"
+    """No sign of life."""
+
+
+def sign_of(failure: RequestFailed | None) -> Sign:
+    """What a probe shows that ended with this failure; None where it was answered with a result."""
+    if failure is None:
+        return Sign.SERVES
+    if failure.cause == "auth_unavailable":
+        return Sign.NOTHING
+    is_answer = failure.outcome is Outcome.PEER_ERROR and failure.cause != NOWHERE
+    if is_answer and failure.code == _METHOD_NOT_FOUND:
+        return Sign.SERVES  # nobody has to know the question
+    return Sign.REFUSES if is_answer or failure.cause == "busy" else Sign.MISSED
+
+
+def _is_of_one_question(failure: RequestFailed | None) -> bool:
+    """Whether it may be this question alone that is not taken: one that has no room wants no other."""
+    return sign_of(failure) is Sign.REFUSES and failure is not None and failure.outcome is Outcome.PEER_ERROR
 
 
 class Verdicts(Protocol):
     """Who is told how a probe went."""
 
     def probe_answered(self, seconds: float, slow: str) -> None:
-        """The session lives; an error answer is a sign of life too. `slow` says so where it answers too slowly, else empty."""
+        """The session serves. `slow` says so where it answers too slowly, else empty."""
+        ...
+
+    def probe_refused(self, seconds: float, refusal: RequestFailed, *, otherwise: bool) -> None:
+        """The session lives, and refuses what it is asked; `otherwise`: by the other question than the usual one."""
         ...
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
@@ -87,18 +124,33 @@ class Prober:
         self._due = anyio.current_time() + policy.interval
         self._hastened = anyio.Event()
         self.not_before = float("-inf")
-        """When the server wants to be probed again, as it has said: only a session in doubt is probed before that."""
+        """When the server wants to be probed again, as it has said: only a session in doubt is probed before that.
+
+        An answer to anything lifts it: there is room again.
+        """
         self._held = False
         self._running: anyio.Event | None = None
         self._failure: RequestFailed | None = None
         self._latency = Latency()
         self._deafness = 0
-        """How many times in a row the server was silent to the usual question and answered the other one."""
+        """How many times in a row the usual question was not answered as it should be, and the other one was."""
+
+    @property
+    def due(self) -> float:
+        """When the next probe is sent by itself, in monotonic seconds."""
+        return self._due
 
     def answered(self) -> None:
-        """Something was answered: the session lives."""
-        self._due = max(anyio.current_time() + self.policy.interval, self.not_before)
+        """Something was answered: the session serves."""
+        self.not_before = float("-inf")
+        self._postpone(anyio.current_time() + self.policy.interval)
+
+    def _postpone(self, at: float) -> None:
+        """The session lives, and is probed again at that time."""
         self._misses, self._silent_since = 0, None
+        was, self._due = self._due, at
+        if at < was:
+            self._hastened.set()
 
     def hasten(self, at: float) -> None:
         """Have the next probe at that time, or earlier; not before the time that the server itself has named."""
@@ -156,27 +208,45 @@ class Prober:
         started = anyio.current_time()
         self._due = started + self.policy.interval + self.policy.timeout
         otherwise = self._misses > 0 or self._deafness >= DEAF_AFTER or self.policy.failures == 1
+        is_second = self._misses > 0
         failure: RequestFailed | None = None
         self.not_before = float("-inf")
         with anyio.move_on_after(self.policy.timeout) as scope:
-            try:
-                await self._probe(otherwise)
-            except RequestFailed as error:
-                if error.cause == "busy" and error.retry_after_s is not None:
-                    self.not_before = started + min(error.retry_after_s, BUSY_MAX)
-                is_answer = error.outcome is Outcome.PEER_ERROR and error.cause != NOWHERE
-                failure = None if is_answer or error.cause == "busy" else error
-        if scope.cancelled_caught:
+            failure = await self._ask(otherwise)
+            if not otherwise and _is_of_one_question(failure):
+                otherwise = is_second = True
+                failure = await self._ask(otherwise)
+        if scope.cancelled_caught and failure is None:
             failure = RequestFailed(Outcome.TIMEOUT, "silence", f"no answer to a probe within {self.policy.timeout:g} s")
-        if failure is None:
-            self._deafness = self._deafness + 1 if otherwise and self._misses else self._deafness if otherwise else 0
+        sign = sign_of(failure)
+        if failure is None or sign is Sign.SERVES:
+            self._deafness = self._deafness + 1 if is_second else self._deafness if otherwise else 0
             self._took(anyio.current_time() - started, is_busy=self._busy(started))
             return None
-        if failure.cause == "auth_unavailable":
+        if sign is Sign.REFUSES:
+            self._refused(failure, started, otherwise=otherwise)
+            return None
+        if sign is Sign.NOTHING:
             self._verdicts.probe_withheld(failure)
-            return failure
-        self._missed(failure, started)
+        else:
+            self._missed(failure, started)
         return failure
+
+    async def _ask(self, otherwise: bool) -> RequestFailed | None:
+        try:
+            await self._probe(otherwise)
+        except RequestFailed as failure:
+            return failure
+        return None
+
+    def _refused(self, refusal: RequestFailed, started: float, *, otherwise: bool) -> None:
+        """It is looked at again when it said, and no sooner than the pause between two misses; else as usual."""
+        now, pause = anyio.current_time(), self.policy.interval
+        if refusal.retry_after_s is not None:
+            self.not_before = started + min(refusal.retry_after_s, BUSY_MAX)
+            pause = min(self.policy.interval, self.policy.timeout)
+        self._postpone(max(now + pause, self.not_before))
+        self._verdicts.probe_refused(now - started, refusal, otherwise=otherwise)
 
     def _took(self, seconds: float, *, is_busy: bool) -> None:
         self.answered()

@@ -17,9 +17,10 @@ from mcpvisor.supervisor.flights import Flights
 from mcpvisor.supervisor.log_level import SessionLevel, WantedLevel
 from mcpvisor.supervisor.open_calls import OpenCall
 from mcpvisor.supervisor.probing import NOWHERE, Prober
+from mcpvisor.supervisor.refusal import Refusal, refusal_of
 from mcpvisor.supervisor.restoring import Restorer
 from mcpvisor.supervisor.spec import ServerSpec
-from mcpvisor.supervisor.status import NO_CREDENTIALS, REFUSED_CREDENTIALS
+from mcpvisor.supervisor.status import NO_CREDENTIALS, PROBE_EXCUSED, PROBE_MISSED, REFUSED_CREDENTIALS
 from mcpvisor.supervisor.subscriptions.upkeep import SubscriptionUpkeep
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
 from mcpvisor.supervisor.transports.exchange import AckSink, LogSink, ProgressSink
@@ -27,7 +28,7 @@ from mcpvisor.supervisor.transports.wire import Wire, WireEnd
 
 JsonObject = dict[str, Any]
 
-_BY_HARM: Final = ("source", "credentials", "probe", "latency", "lists", "push", "subscriptions")
+_BY_HARM: Final = ("source", "credentials", "probe", "refusal", "latency", "lists", "push", "subscriptions")
 """All that may be impaired, what hurts calls most first: a reason may be cut at its end."""
 
 
@@ -76,6 +77,8 @@ class Session:
         table, lists = lasting.subscriptions, lasting.restorer
         self._subscriptions = SubscriptionUpkeep(table, handshake, self._ask, self._listen, wire, lists.reread)
         self._impaired: dict[str, str] = {}
+        self._refusal: Refusal | None = None
+        """What the server answers now, which keeps its calls from being served."""
 
     @property
     def calls(self) -> int:
@@ -83,10 +86,19 @@ class Session:
         return len(self._flights)
 
     @property
-    def probe_asked_for(self) -> float | None:
-        """When the server wants to be probed again, in monotonic seconds; None where it has not said so, or that is over."""
-        at = self._prober.not_before
-        return at if at > anyio.current_time() else None
+    def refused_since(self) -> float | None:
+        """Since when the server refuses what it is asked, in monotonic seconds; None where it does not."""
+        return self._refusal.since if self._refusal is not None else None
+
+    @property
+    def probe_due(self) -> float | None:
+        """When a server that refuses what it is asked is probed again, in monotonic seconds; None of any other."""
+        return self._prober.due if self._refusal is not None else None
+
+    @property
+    def is_asked_to_wait(self) -> bool:
+        """Whether that is no earlier than the server has said."""
+        return self._refusal is not None and self._prober.not_before > anyio.current_time()
 
     # Upkeep
 
@@ -162,8 +174,12 @@ class Session:
             await self._wire.push_changed()
 
     def _impair(self, part: str, lacking: str) -> None:
+        self._impair_all({part: lacking})
+
+    def _impair_all(self, parts: dict[str, str]) -> None:
+        """What follows from one answer is told at once, so that nothing looks well in between."""
         before = self._lacking()
-        self._impaired[part] = lacking
+        self._impaired |= parts
         if self._lacking() != before:
             self._told_impaired(self._lacking())
 
@@ -209,13 +225,16 @@ class Session:
         else:
             self.has_served = True
             self._prober.answered()
-            for part in ("probe", "credentials"):  # steady answers postpone every probe that could say so
-                if self._impaired.get(part):
-                    self._impair(part, "")
+            self._serves()  # steady answers postpone every probe that could say so
             return result
         finally:
             self._flights.end(number)
             self._prober.hold(held=self._flights.is_asking)
+
+    def _serves(self, **more: str) -> None:
+        """Something was answered as it should be, whatever was wrong with the answers before; `more` is what is besides."""
+        self._refusal = None
+        self._impair_all({"probe": "", "refusal": "", "credentials": "", **more})
 
     async def roots_changed(self) -> None:
         """Tell the server that the roots of its client are others; nothing where it has not been offered any."""
@@ -263,8 +282,11 @@ class Session:
     # Probes
 
     async def _probe(self, otherwise: bool) -> None:
+        await self._ask(self._question(otherwise), None)
+
+    def _question(self, otherwise: bool) -> str:
         usual = "server/discover" if self.handshake.modern else "ping"
-        await self._ask(self._other_question() or usual if otherwise else usual, None)
+        return self._other_question() or usual if otherwise else usual
 
     def _other_question(self) -> str | None:
         """A list that the server says it has: what is silent to probes that it does not know may well answer that."""
@@ -274,10 +296,15 @@ class Session:
     def probe_answered(self, seconds: float, slow: str) -> None:
         """See `Verdicts`."""
         self._wire.suspect = False
-        self._impair("probe", "")
-        self._impair("latency", slow)
-        self._impair("credentials", "")
+        self._serves(latency=slow)
         self._lasting.probes.probe_answered(seconds)
+
+    def probe_refused(self, seconds: float, refusal: RequestFailed, *, otherwise: bool) -> None:
+        """See `Verdicts`: a session that lives is kept, and shown as what it is."""
+        self._wire.suspect = False
+        self._refusal = refusal_of(refusal, self._question(otherwise), self._refusal, anyio.current_time())
+        self._lasting.probes.probe_answered(seconds)
+        self._impair_all({"probe": "", "credentials": "", "refusal": self._refusal.text})
 
     def probe_missed(self, misses: int, *, busy: bool, dead: bool, cause: RequestFailed) -> None:
         """See `Verdicts`."""
@@ -291,7 +318,9 @@ class Session:
         elif cause.cause == "auth":  # it may be for a moment: the session stays until the refusals are as many as misses may be
             self._impair("credentials", f"{REFUSED_CREDENTIALS}{cause.message}")
         else:
-            self._impair("probe", "busy: a probe was not answered" if busy else f"probe {misses}/{allowed} missed")
+            shown = PROBE_EXCUSED if busy else f"{PROBE_MISSED}{misses}/{allowed} missed"
+            self._refusal = None  # it was said a while ago, and now nothing is
+            self._impair_all({"probe": shown, "refusal": ""})
 
     def probe_withheld(self, cause: RequestFailed) -> None:
         """See `Verdicts`."""

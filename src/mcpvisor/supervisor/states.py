@@ -21,7 +21,7 @@ class State(StrEnum):
     READY = "ready"
     """Everything that was declared holds."""
     DEGRADED = "degraded"
-    """Calls work, something else does not; the reason says what."""
+    """A session stands and calls go out on it, and something does not work; the reason says what."""
     DRAINING = "draining"
     """Ending in good order; calls in flight may finish."""
     BACKOFF = "backoff"

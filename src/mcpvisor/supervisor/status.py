@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from mcpvisor.supervisor.states import State
@@ -13,7 +14,47 @@ NO_CREDENTIALS: Final = "no credentials: "
 REFUSED_CREDENTIALS: Final = "credentials refused: "
 """How it says that the server of a session that is kept does not take them."""
 
-BARRED: Final = (NO_CREDENTIALS, REFUSED_CREDENTIALS)
+PROBE_MISSED: Final = "probe "
+"""How it says that a probe was not answered, and how many are: `probe 1/3 missed`."""
+
+PROBE_EXCUSED: Final = "busy: a probe was not answered"
+"""How it says that one was not answered while calls are within their own time."""
+
+NO_ROOM: Final = "no room: "
+"""How it says that a server refuses what it is asked for want of room, by 429 or 503."""
+
+REFUSES: Final = "refuses: "
+"""How it says that a server refuses what it is asked by another status of HTTP."""
+
+ERRORS: Final = "answers with errors: "
+"""How it says that a server answers with errors what it has to know."""
+
+
+class Hindrance(StrEnum):
+    """Why a session that stands is not known to answer calls."""
+
+    CREDENTIALS = "credentials"
+    """There are none, or the server does not take them."""
+    SILENCE = "silence"
+    """It does not answer probes."""
+    REFUSAL = "refusal"
+    """It answers probes, by refusing them."""
+
+
+_HINDRANCES: Final = {
+    NO_CREDENTIALS: Hindrance.CREDENTIALS,
+    REFUSED_CREDENTIALS: Hindrance.CREDENTIALS,
+    PROBE_MISSED: Hindrance.SILENCE,
+    PROBE_EXCUSED: Hindrance.SILENCE,
+    NO_ROOM: Hindrance.REFUSAL,
+    REFUSES: Hindrance.REFUSAL,
+    ERRORS: Hindrance.REFUSAL,
+}
+
+
+def hindrance_of(reason: str) -> Hindrance | None:
+    """What keeps the session of a degraded server from answering calls; what hurts most stands first in its reason."""
+    return next((what for begin, what in _HINDRANCES.items() if reason.startswith(begin)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +135,12 @@ class ServerStatus(Outline):
     """When lists that could not be had are asked for again, in wall-clock seconds; None where none has failed."""
     lists_asked_to_wait: bool = False
     """Whether that is when the server said that it wants to be asked again (`Retry-After`)."""
+    refused_since: float | None = None
+    """Since when it refuses what it is asked, in wall-clock seconds; None where it does not."""
     probe_next: float | None = None
-    """When the server wants to be probed again, in wall-clock seconds, where it has said so and that is to come."""
+    """When one that refuses what it is asked is probed again, in wall-clock seconds."""
+    probe_asked_to_wait: bool = False
+    """Whether that is no earlier than the server said (`Retry-After`)."""
     push: str = ""
     """How the stream stands on which an HTTP server says what nobody asked for: `open`, `opening`, `retrying` or `none`.
 
@@ -135,6 +180,11 @@ class ServerStatus(Outline):
         return self.is_healthy and not self.replacing
 
     @property
+    def hindrance(self) -> Hindrance | None:
+        """Why a session that stands is not known to answer calls; None where it does, or none stands."""
+        return hindrance_of(self.reason) if self.state is State.DEGRADED else None
+
+    @property
     def lacks_credentials(self) -> bool:
         """Whether a session stands, and there are no credentials to use it with."""
         return self.state is State.DEGRADED and self.reason.startswith(NO_CREDENTIALS)
@@ -147,4 +197,4 @@ class ServerStatus(Outline):
     @property
     def is_barred(self) -> bool:
         """Whether a session stands, and no call can be made on it for want of credentials that are taken."""
-        return self.lacks_credentials or self.has_refused_credentials
+        return self.hindrance is Hindrance.CREDENTIALS

@@ -150,6 +150,25 @@ def test_what_is_wrong_comes_first_with_what_comes_next():
     assert ["NAME", "d", "a", "b", "e", "c"] == [line.split()[0] for line in lines[4:]]
 
 
+def test_a_degraded_server_is_said_to_serve_only_where_it_does():
+    """What keeps a session from answering calls decides what is said of it, and such a server comes before one that serves."""
+    status = status_with(state="degraded")
+    plain = status["servers"][0]
+    hindered = {"a": None, "b": "silence", "c": "refusal", "d": "credentials", "e": None, "f": "refusal"}
+    status["servers"] = [{**plain, "name": name, "hindrance": what} for name, what in hindered.items()]
+    status["servers"][2]["probe_next"] = 120.0
+    lines = status_lines(status)
+
+    assert [
+        "  1 degraded: b: it does not answer probes, and is asked again",
+        "  2 degraded: c, f: it refuses what it is asked, asked again in 20 s",
+        "  1 degraded: d: no call can be made until it takes what credentials there are",
+        "  2 degraded: a, e: it serves, what is missing is tried again",
+    ] == lines[1:5]
+    assert ["b", "c", "d", "f", "a", "e"] == [line.split()[0] for line in lines[6:]]
+    assert "  in 20 s  " in lines[7]
+
+
 def test_what_is_not_in_force_is_below_the_servers():
     """What is wrong since when, what waits for it, settings that wait for a start, and what goes by itself; each in a line."""
     status = status_with(name="new", state="failed")

@@ -229,6 +229,51 @@ def test_a_session_whose_credentials_are_refused(explained):
     assert "`auth` or `headers` in /etc/mcpvisor/mcpvisor.toml:7" in remedy
 
 
+@pytest.mark.parametrize("asked_to_wait", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("no room: ping was answered 503 Service Unavailable", "it is overloaded or limits its clients"),
+        ("refuses: tools/list: the server answered 400 Bad Request", "look at that server's own log for why it refuses"),
+        ("answers with errors: tools/list was answered -32603: no", "look at that server's own log for why it refuses"),
+    ],
+)
+def test_a_server_that_refuses_what_it_is_asked(explained, reason, remedy, asked_to_wait):
+    """It is not said to answer calls: what it answered, to what, for how long, and when it is looked at again."""
+    explanation, (what, following, you, *_) = explained(
+        State.DEGRADED,
+        reason=reason,
+        transport="http",
+        refused_since=NOW - 180,
+        probe_next=NOW + 20,
+        probe_asked_to_wait=asked_to_wait,
+    )
+    when = "when the server asked it to (its Retry-After), and no earlier" if asked_to_wait else "by itself"
+
+    assert f"s keeps its session, but the server refuses what it is asked: {reason}; so for 3 min now." == what
+    assert f"Next: the daemon keeps the session, and probes it again {when} - at <1020>, in 20 s." == following
+    assert you.startswith(f"You: {remedy}")
+    assert ("leave it that" in you) == asked_to_wait
+    assert ("refusal", NOW - 180, NOW + 20) == tuple(
+        explanation["server"][key] for key in ("hindrance", "refused_since", "probe_next")
+    )
+
+
+def test_a_process_that_answers_with_errors(explained):
+    """Of a process there is stderr to look at."""
+    _, (_, _, remedy, *_) = explained(State.DEGRADED, reason="answers with errors: ping was answered -32603: no")
+
+    assert "You: look at its stderr for why it answers with errors; `mcpvisor restart s` makes a fresh session." == remedy
+
+
+def test_silence_is_not_said_to_answer_calls(explained):
+    """Nor is a server that is busy with calls and answers no probe, whatever the events still have of it."""
+    _, (what, _, remedy, *_) = explained(State.DEGRADED, reason="busy: a probe was not answered")
+
+    assert "s keeps its session, but does not answer probes: busy: a probe was not answered." == what
+    assert remedy.startswith("You: look at whether its process")
+
+
 def test_a_call_that_the_credentials_are_not_for(explained):
     """A refusal for want of a scope is told of a server that is ready, with what to do, and not for ever."""
     denied = AccessDenied(at=NOW - 60, server="s", detail="HTTP 403: it wants the scope tools:run", count=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import anyio
 import anyio.abc
 import pytest
@@ -46,15 +48,18 @@ def test_pacing_is_jittered() -> None:
 
 @pytest.mark.parametrize(("retry_ms", "expected"), [(0, 0.5), (700, 0.7), (999_999, 60.0)])
 def test_pacing_as_the_server_asks(retry_ms: int, expected: float) -> None:
-    """A server that delivers and says `retry:` gets what it asks for, between half a second and a minute."""
-    assert expected == PushPacing().after(0.1, retry_ms=retry_ms, delivered=True)
+    """A server that says `retry:` and has used its stream gets what it asks for, between half a second and a minute."""
+    assert expected == PushPacing().after(0.1, retry_ms=retry_ms, carried=True)
+    assert expected == PushPacing().after(2.0, retry_ms=retry_ms)
 
 
 def test_pacing_of_a_server_that_only_asks() -> None:
-    """A `retry:` without any event is no reason to come back quickly."""
+    """A `retry:` on a stream that was of no use is no reason to come back quickly, only one to come back later."""
     pacing = PushPacing(jitter=lambda: 1.0)
 
-    assert [1, 2, 4] == [pacing.after(0.0, retry_ms=100) for _ in range(3)]
+    assert [1, 2, 4] == [pacing.after(1.9, retry_ms=100) for _ in range(3)]
+    assert [20, 20, 32, 60] == [pacing.after(0.0, retry_ms=20_000) for _ in range(4)]
+    assert 60 == pacing.after(0.0, retry_ms=999_999_999)
 
 
 @pytest.mark.anyio
@@ -143,6 +148,27 @@ async def test_last_event_id_is_sent() -> None:
     async with raw_server(mcp(answer)) as url, session(url):
         await until(lambda: len(ids) >= 2)
     assert [None, "e1"] == ids[:2]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("sent", [b"retry: 0\nid: 5\ndata:\n\n", b"retry: 0\n\n", b"retry: 0\nevent: ping\ndata: {}\n\n"])
+async def test_streams_that_carry_nothing_are_opened_ever_more_slowly(sent: bytes) -> None:
+    """A server that ends each at once, and says that it wants no wait, is asked after one second, two and four."""
+    gets: list[float] = []
+
+    async def answer(request: Request, stream: anyio.abc.ByteStream) -> bytes | None:
+        if request.verb != "GET":
+            return reply(status="202 Accepted")
+        gets.append(anyio.current_time())
+        await stream.send(STREAM_HEAD + sent)
+        return None
+
+    async with raw_server(mcp(answer)) as url, session(url) as wire:
+        wire.push_stream._pacing = PushPacing(jitter=lambda: 1.0)
+        await until(lambda: len(gets) == 4)
+    waits = [later - at for at, later in pairwise(gets)]
+
+    assert [True, True, True] == [wait >= least for wait, least in zip(waits, (0.99, 1.99, 3.99), strict=True)]
 
 
 @pytest.mark.anyio

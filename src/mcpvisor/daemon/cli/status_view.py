@@ -36,6 +36,13 @@ _NEXT: Final = {
 }
 """What the daemon does next in a state, the worst first: where it is bound to a time, and where it is not."""
 
+_HINDERED: Final = {
+    "credentials": ("no call can be made, tried again", "no call can be made until it takes what credentials there are"),
+    "silence": ("it does not answer probes, asked again", "it does not answer probes, and is asked again"),
+    "refusal": ("it refuses what it is asked, asked again", "it refuses what it is asked, and is asked again"),
+}
+"""The same for a session that stands and is not known to serve, by what is in the way."""
+
 _WAITS: Final = "once what their edits wait for is corrected"
 
 _ENDS_BY_DEADLINE: Final = frozenset({"draining", "restoring", "negotiating", "starting"})
@@ -80,8 +87,9 @@ def _urgency(server: Mapping[str, Any]) -> int:
     """What is not as wanted comes first, the worst of it before the rest; all others stay in their order."""
     order = list(_NEXT)
     if server["healthy"]:
-        return len(order) + 1
-    return order.index(server["state"]) if server["state"] in _NEXT else len(order)
+        return 2 * len(order) + 1
+    place = order.index(server["state"]) if server["state"] in _NEXT else len(order)
+    return 2 * place + (not server.get("hindrance"))
 
 
 def _waiting(status: Mapping[str, Any]) -> frozenset[str]:
@@ -91,22 +99,23 @@ def _waiting(status: Mapping[str, Any]) -> frozenset[str]:
 
 def _wrong(servers: Sequence[Mapping[str, Any]], waiting: Collection[str], now: float, screen: Screen) -> Iterator[str]:
     """For each state that is not wanted who is in it, and what comes next; those that wait for faults of others apart."""
-    by_state: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    by_state: dict[tuple[str, str, bool], list[Mapping[str, Any]]] = {}
     for server in servers:
         if not server["healthy"]:
-            by_state.setdefault((server["state"], server["name"] in waiting), []).append(server)
-    for (state, waits), those in by_state.items():
+            key = (server["state"], server.get("hindrance") or "", server["name"] in waiting)
+            by_state.setdefault(key, []).append(server)
+    for (state, hindrance, waits), those in by_state.items():
         names = ", ".join(one["name"] for one in those[:_NAMES_SHOWN])
         more = f" and {len(those) - _NAMES_SHOWN} more" if len(those) > _NAMES_SHOWN else ""
-        following = _WAITS if waits and state == "failed" else _following(state, those, now)
+        following = _WAITS if waits and state == "failed" else _following(state, hindrance, those, now)
         yield f"  {len(those)} {screen.painted(state, state)}: {names}{more}{following and ': ' + following}"
 
 
-def _following(state: str, those: Sequence[Mapping[str, Any]], now: float) -> str:
+def _following(state: str, hindrance: str, those: Sequence[Mapping[str, Any]], now: float) -> str:
     """What the daemon does next with servers in a state, and when with the first of them."""
-    bound, unbound = _NEXT.get(state, ("", ""))
-    key = "deadline" if state in _ENDS_BY_DEADLINE else "next_attempt"
-    times = [one[key] for one in those if one.get(key) is not None]
+    bound, unbound = _HINDERED.get(hindrance) or _NEXT.get(state, ("", ""))
+    ends = state in _ENDS_BY_DEADLINE
+    times = [due for one in those if (due := one.get("deadline") if ends else _due(one)) is not None]
     if not times:
         return unbound
     first = "the first " if len(times) > 1 else ""
@@ -114,8 +123,14 @@ def _following(state: str, those: Sequence[Mapping[str, Any]], now: float) -> st
     return f"{bound} {first}{f'in {seconds(due - now)}' if due > now else 'now'}"
 
 
+def _due(server: Mapping[str, Any]) -> float | None:
+    """When it is tried again, or where it refuses what it is asked, asked again."""
+    due: float | None = server["next_attempt"]
+    return server.get("probe_next") if due is None else due
+
+
 def _row(server: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    due = server["next_attempt"]
+    due = _due(server)
     return (
         server["name"],
         server["state"],

@@ -83,7 +83,11 @@ class Evidence:
     def retry_after(self) -> bool:
         """Whether the server itself has said when it wants to be tried again."""
         waits = self.status.state in (State.BACKOFF, State.CRASH_LOOP, State.AUTH_REQUIRED)
-        return (waits and "retry-after" in self.status.reason.lower()) or self.status.lists_asked_to_wait
+        return (
+            (waits and "retry-after" in self.status.reason.lower())
+            or self.status.lists_asked_to_wait
+            or self.status.probe_asked_to_wait
+        )
 
 
 @dataclass(frozen=True, slots=True)

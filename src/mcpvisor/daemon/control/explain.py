@@ -13,7 +13,7 @@ from mcpvisor.daemon.control.remedies import remedy_for
 from mcpvisor.daemon.control.spans import seconds
 from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view, subscription_view
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Hindrance, ServerStatus
 
 EVENTS_SHOWN: Final = 20
 
@@ -74,7 +74,8 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
         case State.READY:
             return f"{name} is ready{reason}{_crowd(status)}{_blemishes(evidence, signs)}"
         case State.DEGRADED:
-            return f"{name} {_unwell(status)}{reason}{_crowd(status)}{_blemishes(evidence, signs)}"
+            reason += _for_how_long(status, now) + _crowd(status)
+            return f"{name} {_unwell(status)}{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
             doing = f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now"
             return f"{doing}{_unanswered(status, now) or reason}{_noise(signs)}"
@@ -107,6 +108,10 @@ def _unwell(status: ServerStatus) -> str:
         return "keeps its session, but there is nothing to send a call with"
     if status.has_refused_credentials:
         return "keeps its session, but the server refuses the credentials it is given"
+    if status.hindrance is Hindrance.REFUSAL:
+        return "keeps its session, but the server refuses what it is asked"
+    if status.hindrance is Hindrance.SILENCE:
+        return "keeps its session, but does not answer probes"
     return "answers calls, but not all is well"
 
 
@@ -116,6 +121,13 @@ def _crowd(status: ServerStatus) -> str:
         return ""
     others = f"{status.queued} more {'waits' if status.queued == 1 else 'wait'}"
     return f"; it works on {counted(status.in_flight, 'call')}, and {others} for a place (concurrency, queue)"
+
+
+def _for_how_long(status: ServerStatus, now: float) -> str:
+    """Since when it refuses what it is asked; what it has said to that was in its reason."""
+    if status.hindrance is not Hindrance.REFUSAL or status.refused_since is None:
+        return ""
+    return f"; so for {seconds(now - status.refused_since)} now"
 
 
 def _deafness(evidence: Evidence) -> str:

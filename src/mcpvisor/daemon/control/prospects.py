@@ -9,7 +9,7 @@ from mcpvisor.daemon.control.evidence import Evidence
 from mcpvisor.daemon.control.spans import seconds
 from mcpvisor.supervisor.spec import RestartRule
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.status import ServerStatus
+from mcpvisor.supervisor.status import Hindrance, ServerStatus
 
 _NEXT: Final = {
     State.READY: "the daemon probes it when nothing was heard for {probe}",
@@ -86,11 +86,12 @@ def _of_session(status: ServerStatus) -> str:
     """What is waited for of a session, or of one that is on its way; empty where that has no time of its own."""
     if status.state is State.NEGOTIATING and status.asked_until is not None:
         return "if it is silent until then it is sent initialize, as servers of the older era want it"
+    if status.hindrance is Hindrance.REFUSAL:
+        again = "when the server asked it to (its Retry-After), and no earlier" if status.probe_asked_to_wait else "by itself"
+        return f"the daemon keeps the session, and probes it again {again}"
     if status.lists_next is not None:
         again = "when the server asked it to (its Retry-After), and no earlier" if status.lists_asked_to_wait else "by itself"
         return f"the daemon keeps the session, and asks for the missing lists again {again}"
-    if status.probe_next is not None and status.state is State.READY:
-        return "the daemon probes it again when the server asked it to (its Retry-After)"
     return ""
 
 
@@ -117,4 +118,4 @@ def next_at(evidence: Evidence) -> float | None:
         return status.deadline
     if status.next_attempt is not None:
         return status.next_attempt
-    return status.probe_next if status.state is State.READY else status.lists_next
+    return status.probe_next if status.hindrance is Hindrance.REFUSAL else status.lists_next

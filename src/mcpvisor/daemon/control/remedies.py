@@ -6,6 +6,7 @@ from typing import Final
 
 from mcpvisor.daemon.control.evidence import Evidence, Signs
 from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.status import NO_ROOM, Hindrance
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionState
 
 _BY_CAUSE: Final = {
@@ -127,10 +128,8 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
         case State.FAILED | State.STOPPED if evidence.ended_by_policy:
             shown = "the events below" if evidence.is_http else "the events and the stderr below"
             return f"look at why it ended ({shown}), then `mcpvisor start {{name}}`"
-        case State.DEGRADED if status.lacks_credentials:
-            return _BY_HTTP_CAUSE["auth_unavailable"]
-        case State.DEGRADED if status.has_refused_credentials:
-            return _BY_HTTP_CAUSE["auth"]
+        case State.DEGRADED if status.hindrance is not None:
+            return _of_hindrance(evidence, status.hindrance)
         case State.READY | State.DEGRADED if evidence.missed is not None:
             return _of_the_deaf(evidence)
         case State.DEGRADED if any(one.state is SubscriptionState.FAILED for one in evidence.subscriptions):
@@ -163,6 +162,24 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
 def _of_the_deaf(evidence: Evidence) -> str:
     where = "that server's own log" if evidence.is_http else "whether its process (pid {pid}) is at work or was stopped"
     return f"look at {where}; `mcpvisor restart {{name}}` replaces it now"
+
+
+def _of_hindrance(evidence: Evidence, hindrance: Hindrance) -> str:
+    match hindrance:
+        case Hindrance.CREDENTIALS:
+            return _BY_HTTP_CAUSE["auth_unavailable" if evidence.status.lacks_credentials else "auth"]
+        case Hindrance.SILENCE:
+            return _of_the_deaf(evidence)
+        case Hindrance.REFUSAL:
+            return _of_refusal(evidence)
+
+
+def _of_refusal(evidence: Evidence) -> str:
+    if evidence.status.reason.startswith(NO_ROOM):
+        return _BY_HTTP_CAUSE["busy"]
+    if evidence.is_http:
+        return _BY_HTTP_CAUSE["http_refused"]
+    return "look at its stderr for why it answers with errors; `mcpvisor restart {name}` makes a fresh session"
 
 
 def _of_failure(evidence: Evidence, cause: str) -> str:

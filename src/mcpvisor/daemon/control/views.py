@@ -71,6 +71,9 @@ def server_view(status: ServerStatus) -> JsonObject:
         "push": status.push,
         "push_reason": status.push_reason,
         "push_next": status.push_next,
+        "hindrance": status.hindrance.value if status.hindrance is not None else None,
+        "refused_since": status.refused_since,
+        "probe_next": status.probe_next,
     }
 
 

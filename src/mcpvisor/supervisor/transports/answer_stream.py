@@ -60,7 +60,7 @@ class Resumption:
         self._barren = 0 if cut.delivered else self._barren + 1
         if self._barren > MAX_BARREN:
             return None
-        return self._pacing.after(cut.lived, retry_ms=cut.retry_ms, delivered=cut.delivered)
+        return self._pacing.after(cut.lived, retry_ms=cut.retry_ms, carried=cut.delivered)
 
 
 class AnswerHost(Protocol):

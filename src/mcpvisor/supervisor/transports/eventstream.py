@@ -34,6 +34,11 @@ class StreamEvent:
     name: str
     data: bytes
 
+    @property
+    def is_message(self) -> bool:
+        """Whether it holds a message of the protocol, or should."""
+        return bool(self.data) and self.name == "message"
+
 
 class EventStream:
     """Turns the bytes of one stream into events.

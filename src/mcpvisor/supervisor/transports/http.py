@@ -192,7 +192,7 @@ class HttpWire(PostingWire):
             if session is not None and is_session_error(event.data):
                 self._note_loss(Verdict(Meaning.SESSION_LOST, session_lost(status)), session)
                 raise session_lost(status)
-            if event.data and event.name == "message":
+            if event.is_message:
                 self._take_answer(event.data, pending)
 
         await self._take_events(events, pace, take)
@@ -280,7 +280,7 @@ class HttpWire(PostingWire):
         await self._take_events(events, pace, self._take_pushed)
 
     def _take_pushed(self, event: StreamEvent) -> None:
-        if event.data and event.name == "message":
+        if event.is_message:
             self._received(event.data, unasked=True)
 
     def push_refused(self, reason: str, detail: str) -> None:

@@ -32,6 +32,9 @@ MIN_ASKED_DELAY: Final = 0.5
 LIVED: Final = 10.0
 """Seconds after which a stream counts as one that works: the next delay is the first one again."""
 
+HELD: Final = 2.0
+"""Seconds after which a stream that is ended was in use, and not merely answered, though nothing came on it."""
+
 
 class PushPacing:
     """How long to wait before the stream is opened again: 1 s, doubled up to 60 s, jittered by half."""
@@ -40,18 +43,20 @@ class PushPacing:
         self._jitter = jitter
         self._short = 0
 
-    def after(self, lived: float, *, retry_ms: int | None = None, delivered: bool = False) -> float:
+    def after(self, lived: float, *, retry_ms: int | None = None, carried: bool = False) -> float:
         """The delay after a stream that lived so many seconds (0: it never opened).
 
-        A server that says `retry:` and delivers events ends its streams on purpose: it gets what it asks for, within bounds.
+        A server that says `retry:` and keeps its streams for a while, or has `carried` a message on this one, ends them on
+        purpose: it gets what it asks for, within bounds. Of any other a `retry:` only makes the wait longer.
         """
         if lived >= LIVED:
             self._short = 0
-        if retry_ms is not None and delivered:
-            return min(max(retry_ms / 1000, MIN_ASKED_DELAY), MAX_DELAY)
+        asked = min(retry_ms / 1000, MAX_DELAY) if retry_ms is not None else 0.0
+        if retry_ms is not None and (carried or lived >= HELD):
+            return max(asked, MIN_ASKED_DELAY)
         delay = min(FIRST_DELAY * (1 << self._short), MAX_DELAY)
         self._short = min(self._short + 1, 10)
-        return delay * (0.5 + self._jitter() / 2)
+        return max(delay * (0.5 + self._jitter() / 2), asked)
 
 
 class PushHost(Protocol):
@@ -139,14 +144,14 @@ class PushStream:
     async def _read(self, response: Response) -> float:
         self._has_been_open = True
         self._move("open", "")
-        stream, opened_at, delivered = EventStream(limit=self._limit), anyio.current_time(), False
+        stream, opened_at, carried = EventStream(limit=self._limit), anyio.current_time(), False
         pace = self._host.pace()
         try:
             while chunk := await response.chunk():
                 pace.begin()
                 for part in in_steps(chunk):
                     events = stream.feed(part)
-                    delivered = delivered or bool(events)
+                    carried = carried or any(event.is_message for event in events)
                     await self._host.push_events(events, pace)
             detail = "the server ended the stream"
         except ConnectionBroken as broken:
@@ -154,10 +159,10 @@ class PushStream:
         finally:
             self._last_id = stream.last_id or self._last_id
         self._host.doubt()
-        return self._again(detail, anyio.current_time() - opened_at, stream.retry_ms, delivered=delivered)
+        return self._again(detail, anyio.current_time() - opened_at, stream.retry_ms, carried=carried)
 
-    def _again(self, reason: str, lived: float = 0.0, retry_ms: int | None = None, *, delivered: bool = False) -> float:
-        delay = self._pacing.after(lived, retry_ms=retry_ms, delivered=delivered)
+    def _again(self, reason: str, lived: float = 0.0, retry_ms: int | None = None, *, carried: bool = False) -> float:
+        delay = self._pacing.after(lived, retry_ms=retry_ms, carried=carried)
         self._move("retrying", reason)
         return delay
 
