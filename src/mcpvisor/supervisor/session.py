@@ -57,6 +57,14 @@ class Lasting:
     subscriptions: Subscriptions
 
 
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """How a request was refused for want of rights; `at` is a monotonic time in seconds."""
+
+    detail: str
+    at: float
+
+
 class Session:
     """One session after its handshake. `impaired` is told what does not work besides calls; nothing when all of it does."""
 
@@ -76,6 +84,8 @@ class Session:
         table, lists = lasting.subscriptions, lasting.restorer
         self._subscriptions = SubscriptionUpkeep(table, handshake, self._ask, self._listen, wire, lists.reread)
         self._impaired: dict[str, str] = {}
+        self.denial: Denial | None = None
+        """The newest request of a caller that was refused, though the credentials of the session are good."""
 
     @property
     def calls(self) -> int:
@@ -87,6 +97,11 @@ class Session:
         """When the server wants to be probed again, in monotonic seconds; None where it has not said so, or that is over."""
         at = self._prober.not_before
         return at if at > anyio.current_time() else None
+
+    @property
+    def refused_level(self) -> tuple[str, str]:
+        """See `SessionLevel.refused`."""
+        return self._level.refused
 
     # Upkeep
 
@@ -204,6 +219,7 @@ class Session:
         except RequestFailed as failure:
             self.has_served = self.has_served or (failure.outcome is Outcome.PEER_ERROR and failure.cause != NOWHERE)
             if failure.cause == "auth" and failure.data and failure.data.get("http_status") == 403:
+                self.denial = Denial(failure.message, anyio.current_time())
                 self._lasting.probes.access_denied(failure.message)
             raise
         else:
