@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
+from contextlib import closing
 from typing import Any, BinaryIO
 
 import pytest
@@ -17,6 +19,7 @@ from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.events import ProbeMissed, ServerRemoved
+from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
@@ -129,6 +132,26 @@ async def test_the_end_of_a_server_is_kept_for_this_run(tmp_path):
         found = [keeper.past("left"), keeper.past("other"), keeper.past()]
 
     assert [["server_removed"], [], ["server_removed"]] == [[one["kind"] for one in each] for each in found]
+
+
+async def test_what_is_written_anew_stands_in_the_order_in_which_it_came(tmp_path):
+    """A journal that has to begin again holds the events of all servers as they came, whatever the wall clock said."""
+    keeper = Keeper(tmp_path)
+    specs = [ServerSpec(name=name, target=StdioLaunch(command="true"), enabled=False) for name in ("a", "b")]
+    async with Supervisor() as supervisor, keeper.kept(supervisor, MetricsRecorder(CollectorRegistry(), version="1")):
+        await supervisor.apply(specs)
+        for at, name in ((4000.0, "a"), (4001.0, "b"), (400.0, "a"), (401.0, "b")):
+            supervisor.tell(ProbeMissed(at=at, server=name, misses=1, allowed=3))
+        assert await keeper.store.flush()
+        with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+            connection.execute("DELETE FROM journal")
+            connection.commit()
+        keeper.store.on_emptied(None, "a test")
+        assert await keeper.store.flush()
+        with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+            written = connection.execute("SELECT at FROM journal WHERE kind = 'probe_missed' ORDER BY id").fetchall()
+
+    assert [(4000.0,), (4001.0,), (400.0,), (401.0,)] == written
 
 
 async def test_a_copy_comes_whole(api):
