@@ -1,4 +1,4 @@
-"""What is known to be wrong with one server now, besides its state; a value, never a live object."""
+"""Owns the form of what is known to be wrong with one server now, besides its state; a value, never a live object."""
 
 from __future__ import annotations
 

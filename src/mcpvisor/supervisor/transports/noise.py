@@ -1,4 +1,4 @@
-"""Which lines of stdout are no messages at a first look: in a flood nobody has the time for a second one. Pure."""
+"""Owns which lines of stdout are no messages at a first look: in a flood nobody has the time for a second one. Pure."""
 
 from __future__ import annotations
 
