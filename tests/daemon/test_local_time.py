@@ -23,3 +23,9 @@ def test_a_moment_without_a_date(at: float) -> None:
     bus.emit(refreshed)
     assert [True] == ["after 1970 (store)" in message for message in written]
     assert len(seconds(at)) < 12
+
+
+@pytest.mark.parametrize(("duration", "text"), [(-3600.0, "unknown"), (-1e-6, "0 ms"), (0.0, "0 ms"), (0.35, "350 ms")])
+def test_a_length_below_nothing_is_unknown(duration: float, text: str) -> None:
+    """It is of two times of a clock that was set back in between, and was not short."""
+    assert text == seconds(duration)

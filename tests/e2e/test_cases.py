@@ -6,7 +6,9 @@ The supervisor runs in this process, as a library; the puppets are real processe
 from __future__ import annotations
 
 import gc
+import os
 import re
+import signal
 import time
 
 import anyio
@@ -25,6 +27,7 @@ from mcpvisor.supervisor.events import (
     StdoutNoise,
 )
 from mcpvisor.supervisor.process.stderr import LINE_CHARACTERS, RING_LINES
+from mcpvisor.supervisor.spec import Era
 from mcpvisor.supervisor.states import State
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +59,35 @@ class TestBanner:
         assert "Fetching..." in puppet.told(MessageRefused)[0].detail
         assert {} == await puppet.request("ping")
         assert (State.READY, pid) == (puppet.status.state, puppet.status.pid)
+
+
+class TestMended:
+    SCRIPT = """
+import json, os, sys
+ill = not os.path.exists(os.environ["FIELD_STATE"])
+open(os.environ["FIELD_STATE"], "w").close()
+listed = [{"name": "echo", "inputSchema": {"type": "object"}}] + ([{"name": ""}, 5] if ill else [])
+info = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "m", "version": "1"}}
+sys.stdout.write("not a message\\n" * 90 if ill else "")
+for line in sys.stdin:
+    message = json.loads(line)
+    answers = {"initialize": info, "tools/list": {"tools": listed}, "ping": {}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answers[message["method"]]}), flush=True)
+"""
+
+    async def test_a_server_that_was_mended_is_accused_of_nothing(self, case):
+        """What a process wrote to stdout and left wrong in its lists is told of it in full, and of none after it."""
+        puppet = await case("stdio_inline", self.SCRIPT, era=Era.LEGACY)
+        ill_pid = (await puppet.reach(State.READY)).pid
+        ill = puppet.supervisor.signs("puppet")
+        os.kill(ill_pid, signal.SIGKILL)
+        with anyio.fail_after(30):
+            await puppet.supervisor.wait_until("puppet", lambda one: one.pid != ill_pid and one.state is State.READY)
+        mended = puppet.supervisor.signs("puppet")
+
+        assert (90, "not a message", 2, 2) == (ill.noise, ill.excerpt, ill.dropped, len(ill.drops))
+        assert ("", 0, "", 0, ()) == (mended.cause, mended.noise, mended.excerpt, mended.dropped, mended.drops)
 
 
 class TestSplitLines:

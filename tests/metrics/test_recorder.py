@@ -208,14 +208,15 @@ def test_a_recovery_is_counted_when_the_session_stands_again(scene):
 
 
 def test_stderr_and_noise_are_counted_by_line(scene):
-    """Dropped lines count as written, and a count of noise that begins again goes on from where it was."""
+    """Dropped lines count as written; noise is counted by its lines, and not by the events that tell of some of it."""
     scene.add("docs")
     scene.recorder(ev.StderrWritten(at=1.0, server="docs", lines=("a", "b"), dropped=3))
-    for count in (1, 4, 1):
-        scene.recorder(ev.StdoutNoise(at=1.0, server="docs", excerpt="hello", count=count))
+    scene.recorder(ev.StdoutNoise(at=1.0, server="docs", excerpt="hello", count=1000))
+    for lines in (1, 89):
+        scene.recorder.noise_received("docs", lines)
 
     assert 5.0 == scene.value("mcpvisor_server_stderr_lines_total", server="docs")
-    assert 5.0 == scene.value("mcpvisor_server_stdout_noise_lines_total", server="docs")
+    assert 90.0 == scene.value("mcpvisor_server_stdout_noise_lines_total", server="docs")
 
 
 def test_restarts_and_connects_have_a_zero_to_grow_from(scene):

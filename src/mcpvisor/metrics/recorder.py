@@ -88,7 +88,7 @@ class MetricsRecorder:
             series.forget()
 
     def _table(self) -> dict[type[ev.ServerEvent], Callable[[ServerSeries, Any], None]]:
-        """Which event feeds which series. Calls, notifications and refusals come by the observer, not as events."""
+        """Which event feeds which series. Calls, notifications, refusals and noise come by the observer."""
         return {
             ev.ServerStateChanged: lambda s, e: s.moved(e.old, e.new, e.at, e.next_attempt),
             ev.ServerRestarted: lambda s, e: s.restarted(e.reason),
@@ -105,7 +105,6 @@ class MetricsRecorder:
             ev.StderrWritten: lambda s, e: s.stderr_written(len(e.lines) + e.dropped),
             ev.CredentialsRefreshed: lambda s, e: s.credentials_expire(e.expires_at),
             ev.CredentialsDropped: lambda s, _: s.credentials_expire(None),
-            ev.StdoutNoise: lambda s, e: s.noise_counted(e.count),
         }
 
     @staticmethod
@@ -137,6 +136,11 @@ class MetricsRecorder:
         """A message of a server was refused."""
         if server in self._servers:
             self.refused("server", reason)
+
+    def noise_received(self, server: str, lines: int) -> None:
+        """Lines on stdout were no messages."""
+        if series := self._servers.get(server):
+            series.noise_received(lines)
 
     # What handlers report; their names are from the configuration.
 

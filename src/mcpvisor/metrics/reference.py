@@ -22,6 +22,11 @@ have one series per server. The series of a server go when the server is removed
 
 A tool that answers with `isError` counts as the outcome `ok` (the server did answer) with the `error_type` `tool_error`.
 
+`mcpvisor_server_stdout_noise_lines_total` counts each line, also above the rate at which a server is listened to (500
+messages a second that nobody asked for, after 2000 at once). Of those above it only the lines count that are no messages
+at first sight: what begins with `{` may have been a notification, is dropped unread, and told of as a refusal for the
+`rate` alone.
+
 | name | type | labels | meaning |
 |---|---|---|---|
 """

@@ -37,7 +37,6 @@ class ServerSeries:
         self._in_flight = 0
         self._generation = 0
         self._cpu_seen = 0.0
-        self._noise_seen = 0
         self._lost: str | None = None
         self._children: dict[tuple[Counter | Gauge | Histogram | Info, tuple[str, ...]], Any] = {}
         """The server's series by their family and the labels that follow its name."""
@@ -150,11 +149,8 @@ class ServerSeries:
     def stderr_written(self, lines: int) -> None:
         self._child(self._families.process.stderr_lines).inc(lines)
 
-    def noise_counted(self, total: int) -> None:
-        """`total` is what the server has reached; a smaller number than before is a count that began again."""
-        grown = total - self._noise_seen if total > self._noise_seen else total
-        self._noise_seen = total
-        self._child(self._families.process.noise_lines).inc(grown)
+    def noise_received(self, lines: int) -> None:
+        self._child(self._families.process.noise_lines).inc(lines)
 
     def subscriptions_counted(self, counts: Mapping[str, int]) -> None:
         family = self._families.subscription

@@ -19,7 +19,7 @@ from mcpvisor.supervisor.auth.sources import Sources
 from mcpvisor.supervisor.authorising import Authorising
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.connection import Connection
-from mcpvisor.supervisor.describing import describe
+from mcpvisor.supervisor.describing import describe, signs_of
 from mcpvisor.supervisor.generation import Generation, Means
 from mcpvisor.supervisor.generations import Generations, Standing
 from mcpvisor.supervisor.goal import BY_CONFIG, BY_POLICY, Goal
@@ -36,6 +36,7 @@ from mcpvisor.supervisor.recalling import Recall
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import CHANGED, Restorer
 from mcpvisor.supervisor.session import Lasting
+from mcpvisor.supervisor.signs import Signs
 from mcpvisor.supervisor.spec import Change, PlannedChange, ServerSpec, change_between
 from mcpvisor.supervisor.starts import StartGate, Urgency
 from mcpvisor.supervisor.states import ADMITTING
@@ -102,7 +103,8 @@ class ServerActor:
         """Orders that came before `run` had begun."""
         self.gone = anyio.Event()
         """Set by the supervisor when `run` is over: nothing of the server is left."""
-        self._since = time.time()
+        self._since, self._entered_at = time.time(), anyio.current_time()
+        """When it came into its state, by the clock of the wall and by the monotonic one."""
         self._watchers: list[Callable[[], None]] = []
         self.reporter.wire.on_list_notice = self._list_noticed
         self.reporter.on_offer = self._offered
@@ -266,7 +268,7 @@ class ServerActor:
             spec=self.spec,
             generation=number,
             instance=self._shared.instance,
-            hooks=self.reporter.wire,
+            hooks=self.reporter.wire.hooks_of(number),
             processes=self.reporter.processes,
             stderr=self.reporter.ring,
             subtree=self._shared.subtree,
@@ -289,7 +291,7 @@ class ServerActor:
     def _moved(self, moved: told.Moved) -> None:
         due = self._lifecycle.next_attempt
         if moved.old is not moved.new:
-            self._since = time.time()
+            self._since, self._entered_at = time.time(), anyio.current_time()
             if moved.old in ADMITTING and moved.new not in ADMITTING:
                 self.subscriptions.detach("there is no session now")
         self.connection.moved(
@@ -322,6 +324,16 @@ class ServerActor:
         for watcher in list(self._watchers):
             watcher()
 
+    def signs(self) -> Signs:
+        """What is wrong with the server now, besides its state."""
+        return signs_of(
+            self._lifecycle,
+            self.reporter,
+            self._generations.shown(self._lifecycle.generation),
+            lists=self._restorer,
+            is_penniless=self._authorising.is_penniless,
+        )
+
     def outline(self) -> Outline:
         """The server as it is now, in short."""
         cycle = self._lifecycle
@@ -336,6 +348,7 @@ class ServerActor:
             self.reporter,
             self._generations.shown(self._lifecycle.generation),
             since=self._since,
+            entered_at=self._entered_at,
             wanted_by=BY_POLICY if is_done else self._goal.by,
             wanted_at=None if is_done else self._goal.at,
             token_expires_at=self._authorising.expires_at,

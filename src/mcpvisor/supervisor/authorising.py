@@ -31,6 +31,11 @@ class Authorising:
         known = (one.expires_at for one in (self._current, *self._given.values()))
         return next((at for at in known if at is not None), None)
 
+    @property
+    def is_penniless(self) -> bool:
+        """Whether what the entry names as credentials cannot be had, and there is nothing to send."""
+        return self._current.is_penniless
+
     def begin(self, tasks: anyio.abc.TaskGroup) -> None:
         """Fetch, in these tasks, whatever has to be fetched, until `end`."""
         self._tasks = tasks

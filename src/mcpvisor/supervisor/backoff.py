@@ -52,6 +52,10 @@ class RestartHistory:
 
     jitter: Jitter
     ends: deque[float] = field(default_factory=deque[float])
+    ended: int = 0
+    """Ends that may have been crashes since all of it was forgotten last; `ends` are those of the window alone."""
+    first_end: float | None = None
+    """When the first of these was."""
     row: int = 0
     """Failed tries in a row; the exponent of the delay curve."""
     start_timeouts: int = 0
@@ -98,6 +102,8 @@ class RestartHistory:
 
     def count_end(self, now: float, policy: RestartPolicy) -> bool:
         """Count an end towards the window; True when there were too many in it, which is a crash loop."""
+        self.ended += 1
+        self.first_end = now if self.first_end is None else self.first_end
         if policy.intensity is None:
             return False
         self.ends.append(now)
@@ -108,6 +114,7 @@ class RestartHistory:
     def forget(self) -> None:
         """Start afresh: after real uptime, or by an operator's order."""
         self.ends.clear()
+        self.ended, self.first_end = 0, None
         self.row = 0
         self.is_looping = False
         self.woken = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -86,6 +87,11 @@ class EventBus:
     def __init__(self) -> None:
         self._inline: list[Inline] = []
         self._queued: list[Subscription] = []
+        self._numbers = itertools.count(1)
+
+    def next_number(self) -> int:
+        """The place of an event that is kept now among all that are: the wall clock, which can be set back, is no order."""
+        return next(self._numbers)
 
     def emit(self, event: Event) -> None:
         """Hand the event to everybody, now. A subscriber that raises is logged and costs nobody else anything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import anyio
 
@@ -11,9 +12,14 @@ from mcpvisor.supervisor.generation import Generation
 from mcpvisor.supervisor.lifecycle import Lifecycle
 from mcpvisor.supervisor.reporting import Reporter
 from mcpvisor.supervisor.restoring import Restorer
+from mcpvisor.supervisor.signs import Signs
 from mcpvisor.supervisor.states import BOUNDED, UP, State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.wanted import Subscriptions
+from mcpvisor.supervisor.wire_reports import EXCERPT
+
+DENIAL_SHOWN: Final = 600.0
+"""Seconds for which a request that was refused for want of rights is shown as a blemish of its server."""
 
 
 def describe(
@@ -23,6 +29,7 @@ def describe(
     generation: Generation | None,
     *,
     since: float,
+    entered_at: float,
     wanted_by: str,
     wanted_at: float | None,
     token_expires_at: float | None,
@@ -42,6 +49,7 @@ def describe(
         state=cycle.state,
         reason=cycle.reason,
         since=since,
+        state_seconds=anyio.current_time() - entered_at,
         transport=spec.transport,
         era=connection.era,
         protocol_version=handshake.protocol_version if handshake else None,
@@ -89,6 +97,31 @@ def describe(
         push_next=_wall(generation.push_next_at) if generation else None,
         origin=spec.origin,
         shown_name=spec.shown_name,
+    )
+
+
+def signs_of(
+    cycle: Lifecycle, reporter: Reporter, generation: Generation | None, *, lists: Restorer, is_penniless: bool
+) -> Signs:
+    """What is wrong with the server now; `generation` as in `describe`."""
+    now = anyio.current_time()
+    faults = reporter.wire.faults.of(generation.number if generation else cycle.generation)
+    ends, first_end = cycle.ends
+    session = generation.session if generation else None
+    level, why = session.refused_level if session else ("", "")
+    denial = session.denial if session else None
+    found = lists.faults
+    return Signs(
+        cause=reporter.cause or (f"refused_{faults.refused}" if faults.refused else ""),
+        ends=ends,
+        ends_seconds=None if first_end is None else now - first_end,
+        noise=faults.noise,
+        excerpt=faults.excerpt,
+        drops=found.shown,
+        dropped=found.count,
+        log_level=f"{level} ({reporter.clean(why, EXCERPT * 2)})" if why else "",
+        is_penniless=is_penniless,
+        denied=reporter.quoted(denial.detail) if denial and now - denial.at <= DENIAL_SHOWN else "",
     )
 
 

@@ -36,6 +36,7 @@ class Generations:
 
     def added(self, generation: Generation) -> None:
         """There is another one."""
+        self._reporter.wire.faults.forget_all_but(self._alive)
         self._alive[generation.number] = generation
 
     def closed(self, number: int) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import anyio
+
 from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import Event, ServerAdded, ServerRemoved, ServerStateChanged
 from mcpvisor.supervisor.states import State
@@ -29,7 +31,9 @@ class InvalidEntry:
 class _Shown:
     entry: InvalidEntry
     since: float
-    history: list[Event] = field(default_factory=list[Event])
+    shown_at: float
+    """The same by the monotonic clock."""
+    history: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
 
 
 class InvalidEntries:
@@ -62,14 +66,14 @@ class InvalidEntries:
 
     def _add(self, entry: InvalidEntry) -> None:
         at = time.time()
-        shown = self._shown[entry.name] = _Shown(entry, at)
+        shown = self._shown[entry.name] = _Shown(entry, at, anyio.current_time())
         for event in (
             ServerAdded(at=at, server=entry.name, transport="", required=False),
             ServerStateChanged(
                 at=at, server=entry.name, old=State.STARTING, new=State.FAILED, reason=entry.reason, next_attempt=None
             ),
         ):
-            shown.history.append(event)
+            shown.history.append((self._bus.next_number(), event))
             self._bus.emit(event)
 
     def reason(self, name: str) -> str:
@@ -77,8 +81,8 @@ class InvalidEntries:
         entry = self._shown[name].entry
         return f"the entry of {name!r} {'is not in force' if entry.waits else 'is not valid'}: {entry.reason}"
 
-    def history(self, name: str) -> list[Event]:
-        """What was told of the entry. Raises KeyError."""
+    def numbered(self, name: str) -> list[tuple[int, Event]]:
+        """What was told of the entry, each with its number in the order of all events that are kept. Raises KeyError."""
         return list(self._shown[name].history)
 
     def status(self, name: str) -> ServerStatus:
@@ -89,6 +93,7 @@ class InvalidEntries:
             state=State.FAILED,
             reason=shown.entry.reason,
             since=shown.since,
+            state_seconds=anyio.current_time() - shown.shown_at,
             transport="",
             wanted="running",
             wanted_by="config",

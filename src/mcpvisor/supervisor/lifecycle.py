@@ -124,6 +124,11 @@ class Lifecycle:
         return self._held.newest
 
     @property
+    def ends(self) -> tuple[int, float | None]:
+        """Ends that counted as crashes since the server was last up for long, and when the first of them was."""
+        return self._history.ended, self._history.first_end
+
+    @property
     def restarts(self) -> int:
         """How many generations followed another one, but for those that only spoke to the server in another way."""
         return self._held.restarts

@@ -63,6 +63,11 @@ class SessionLevel:
         self._failure = ""
         """Why it did not take that one; empty when it did."""
 
+    @property
+    def refused(self) -> tuple[str, str]:
+        """Which level the session does not take, and why; two empty texts where it takes what is wanted."""
+        return (self._asked or "", self._failure) if self._failure else ("", "")
+
     async def bring(self) -> None:
         """Ask for the wanted level, if it is another than last time or failed then; a failure is kept for `follow`."""
         level = self._due()

@@ -31,6 +31,10 @@ class CallObserver(Protocol):
         """A message of the server was refused: `size`, `values`, `depth`, `syntax`, `rate`."""
         ...
 
+    def noise_received(self, server: str, lines: int) -> None:
+        """Lines that are no messages came where only messages may."""
+        ...
+
 
 class NoObserver:
     """Counts nothing; what the supervisor uses when it is a library."""
@@ -48,4 +52,7 @@ class NoObserver:
         """See `CallObserver`."""
 
     def message_refused(self, server: str, reason: str) -> None:
+        """See `CallObserver`."""
+
+    def noise_received(self, server: str, lines: int) -> None:
         """See `CallObserver`."""

@@ -51,6 +51,8 @@ class ProcessReports:
         how = f"was killed by {_signal_name(signal)}" if signal is not None else f"exited with code {exit_code}"
         told = f"was killed by the kernel after {seconds:.1f} s: {why}" if why else f"{how} after {seconds:.1f} s"
         self.last_exit = LastExit(told, generation, pid, wanted)
+        if not wanted and generation == self._teller.generation:
+            self._teller.cause = self._teller.cause or "process_exited"
         self._teller.emit(
             events.ProcessEnded(
                 at=time.time(),

@@ -24,8 +24,10 @@ from mcpvisor.supervisor.process.environment import inherited_secrets
 from mcpvisor.supervisor.process.stderr import StderrRing
 from mcpvisor.supervisor.process_reports import ProcessReports
 from mcpvisor.supervisor.questions import Question
+from mcpvisor.supervisor.restoring import ListFaults
 from mcpvisor.supervisor.sdk import Handshake
 from mcpvisor.supervisor.secret_index import ELLIPSIS
+from mcpvisor.supervisor.signs import CatalogDrop
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch, secrets_of
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.wire_reports import EXCERPT, WireReports
@@ -76,7 +78,10 @@ class Reporter:
         self.server = spec.name
         self.generation = 0
         """The newest generation; set by the actor when it opens one."""
-        self.history: deque[events.Event] = deque(maxlen=HISTORY)
+        self.numbered: deque[tuple[int, events.Event]] = deque(maxlen=HISTORY)
+        """The newest events, the oldest first, each with its number in the order of all that are kept."""
+        self.cause = ""
+        """The cause of the newest failure; empty where there was none since the server was last ready."""
         self.mask = Mask(_secrets(spec), known_secrets)
         """Whatever is told of the server in its own words, or in ours with its own in them, goes through it."""
         self.ring = StderrRing(self._stderr, mask=self.mask)
@@ -91,6 +96,11 @@ class Reporter:
         """Requests that were refused with 403 and not told of yet."""
         self._denials_due = float("-inf")
         """Monotonic time from which on they may be told of."""
+
+    @property
+    def history(self) -> list[events.Event]:
+        """The newest events, the oldest first."""
+        return [event for _, event in self.numbered]
 
     def respecified(self, spec: ServerSpec) -> None:
         """A new spec may hold new secrets."""
@@ -118,7 +128,7 @@ class Reporter:
     def emit(self, event: events.Event) -> None:
         """Keep an event for `explain` and hand it to everybody."""
         if is_kept(event):
-            self.history.append(event)
+            self.numbered.append((self._bus.next_number(), event))
         self._bus.emit(event)
 
     # Of the actor
@@ -145,6 +155,7 @@ class Reporter:
 
     def connect_ended(self, generation: int, outcome: str, seconds: float) -> None:
         """A try to connect ended: `ready`, or the cause of the failure."""
+        self.cause = "" if outcome == "ready" else outcome
         self.emit(
             events.ConnectEnded(at=time.time(), server=self.server, generation=generation, outcome=outcome, seconds=seconds)
         )
@@ -166,6 +177,7 @@ class Reporter:
 
     def session_lost(self, generation: int, cause: str, detail: str) -> None:
         """A session that stood is gone by no order of ours."""
+        self.cause = cause
         self.emit(events.SessionLost(at=time.time(), server=self.server, generation=generation, cause=cause, detail=detail))
 
     def implementation(self, info: JsonObject) -> str:
@@ -263,18 +275,20 @@ class Reporter:
         """See `OfferWatcher`."""
         await self.on_keep(offer)
 
-    def dropped(self, kind: events.CatalogKind, listed: Listed) -> None:
+    def dropped(self, kind: events.CatalogKind, listed: Listed) -> ListFaults:
         """See `OfferWatcher`. A list that is over a limit is counted as refused; what is within it is kept."""
         found = [Dropped("the list", listed.cut), *listed.dropped] if listed.cut else listed.dropped
         if listed.over is not None:
             self.refused(listed.over, listed.cut)
-        for one in found[:MAX_DROPS_TOLD]:
-            entry, why = self.clean(one.entry, EXCERPT), self.clean(one.why, EXCERPT * 2)
-            self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=entry, why=why))
+        told = [
+            CatalogDrop(kind, self.clean(one.entry, EXCERPT), self.clean(one.why, EXCERPT * 2))
+            for one in found[:MAX_DROPS_TOLD]
+        ]
         if len(found) > MAX_DROPS_TOLD:
-            rest = f"{len(found) - MAX_DROPS_TOLD} further entries"
-            why = "dropped too"
-            self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=rest, why=why))
+            told.append(CatalogDrop(kind, f"{len(found) - MAX_DROPS_TOLD} further entries", "dropped too"))
+        for one in told:
+            self.emit(events.CatalogEntryDropped(at=time.time(), server=self.server, kind=kind, entry=one.entry, why=one.why))
+        return ListFaults(tuple(told), len(found))
 
 
 MAX_DROPS_TOLD: Final = 20

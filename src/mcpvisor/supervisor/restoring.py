@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import anyio
@@ -15,6 +15,7 @@ from mcpvisor.supervisor.events import CatalogKind
 from mcpvisor.supervisor.listing import CAPABILITY, METHODS, Ask, Listed, read_list
 from mcpvisor.supervisor.offer import NOTHING, Offer
 from mcpvisor.supervisor.sdk import Handshake
+from mcpvisor.supervisor.signs import CatalogDrop
 
 KINDS: Final[tuple[CatalogKind, ...]] = ("tools", "resources", "resource_templates", "prompts")
 CHANGED: Final[dict[str, tuple[CatalogKind, ...]]] = {
@@ -39,6 +40,14 @@ LISTEN_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 """The answer to our own stream of notifications, and nobody else's business."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListFaults:
+    """What is left out of a list or repaired in it: the first of these in words that may be shown, and how many they are."""
+
+    shown: tuple[CatalogDrop, ...]
+    count: int
+
+
 class OfferWatcher(Protocol):
     """Who is told what a server offers."""
 
@@ -50,8 +59,8 @@ class OfferWatcher(Protocol):
         """Keep the offer for the next run, without holding anybody up for long."""
         ...
 
-    def dropped(self, kind: CatalogKind, listed: Listed) -> None:
-        """Entries of a list were left out or repaired, or it was cut short."""
+    def dropped(self, kind: CatalogKind, listed: Listed) -> ListFaults:
+        """Entries of a list were left out or repaired, or it was cut short; returns them as they may be shown."""
         ...
 
 
@@ -64,6 +73,8 @@ class Restorer:
 
     def __init__(self, watcher: OfferWatcher) -> None:
         self.offer: Offer = NOTHING
+        self._faults: dict[CatalogKind, ListFaults] = {}
+        """Of the lists of the offer as it is now."""
         self._watcher = watcher
         self._dirty: set[CatalogKind] = set()
         self._woken = anyio.Event()
@@ -77,6 +88,12 @@ class Restorer:
     def is_asked_to_wait(self) -> bool:
         """Whether `next_at` is when the server has said that it wants to be asked again."""
         return self.next_at is not None and self.next_at <= self._not_before
+
+    @property
+    def faults(self) -> ListFaults:
+        """What is left out of the lists on offer, or repaired in them."""
+        found = [self._faults[kind] for kind in KINDS if kind in self._faults]
+        return ListFaults(tuple(drop for one in found for drop in one.shown), sum(one.count for one in found))
 
     def notified(self, method: str) -> bool:
         """Take a notification; True when it was one of a changed list. O(1), however many come."""
@@ -104,6 +121,7 @@ class Restorer:
         self._describe(handshake)
         kinds = self._offered_kinds(handshake)
         gone: tuple[CatalogKind, ...] = tuple(kind for kind in KINDS if kind not in kinds and getattr(self.offer, kind))
+        self._faults = {kind: found for kind, found in self._faults.items() if kind in kinds}
         for kind in gone:  # a server that was replaced has lists no more that are still on show
             self.offer = _with_list(self.offer, kind, ())
         if gone:
@@ -154,8 +172,9 @@ class Restorer:
                     self._not_before = anyio.current_time() + min(failure.retry_after_s, LIST_WAIT_MAX)
                 continue
             self._failed.pop(kind, None)
+            self._faults.pop(kind, None)
             if listed.dropped or listed.cut:
-                self._watcher.dropped(kind, listed)
+                self._faults[kind] = self._watcher.dropped(kind, listed)
             if getattr(self.offer, kind) != listed.entries:
                 self.offer = _with_list(self.offer, kind, listed.entries)
                 changed.append(kind)

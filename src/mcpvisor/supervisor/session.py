@@ -58,6 +58,14 @@ class Lasting:
     subscriptions: Subscriptions
 
 
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """How a request was refused for want of rights; `at` is a monotonic time in seconds."""
+
+    detail: str
+    at: float
+
+
 class Session:
     """One session after its handshake. `impaired` is told what does not work besides calls; nothing when all of it does."""
 
@@ -79,6 +87,8 @@ class Session:
         self._impaired: dict[str, str] = {}
         self._refusal: Refusal | None = None
         """What the server answers now, which keeps its calls from being served."""
+        self.denial: Denial | None = None
+        """The newest request of a caller that was refused, though the credentials of the session are good."""
 
     @property
     def calls(self) -> int:
@@ -99,6 +109,11 @@ class Session:
     def is_asked_to_wait(self) -> bool:
         """Whether that is no earlier than the server has said."""
         return self._refusal is not None and self._prober.not_before > anyio.current_time()
+
+    @property
+    def refused_level(self) -> tuple[str, str]:
+        """See `SessionLevel.refused`."""
+        return self._level.refused
 
     # Upkeep
 
@@ -220,6 +235,7 @@ class Session:
         except RequestFailed as failure:
             self.has_served = self.has_served or (failure.outcome is Outcome.PEER_ERROR and failure.cause != NOWHERE)
             if failure.cause == "auth" and failure.data and failure.data.get("http_status") == 403:
+                self.denial = Denial(failure.message, anyio.current_time())
                 self._lasting.probes.access_denied(failure.message)
             raise
         else:

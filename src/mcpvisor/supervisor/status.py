@@ -90,6 +90,8 @@ class ServerStatus(Outline):
 
     reason: str
     since: float
+    state_seconds: float
+    """For how long it has been in its state, by the monotonic clock: `since` is of a clock that may have been set."""
     transport: str
     wanted_by: str
     """Who set the goal: `config`, or the operator whose order stands."""

@@ -47,6 +47,7 @@ from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sampling import Usage
 from mcpvisor.supervisor.process.stderr import StderrLine
 from mcpvisor.supervisor.questions import QuestionSink
+from mcpvisor.supervisor.signs import NO_SIGNS, Signs
 from mcpvisor.supervisor.spec import PlannedChange, ServerSpec, plan_changes
 from mcpvisor.supervisor.starts import StartGate
 from mcpvisor.supervisor.status import Outline, ServerStatus
@@ -338,7 +339,15 @@ class Supervisor:
 
     def history(self, name: str) -> list[Event]:
         """The newest events of a server, oldest first. Raises UnknownServer."""
-        return self._invalid.history(name) if name in self._invalid else list(self._actor(name).reporter.history)
+        return [event for _, event in self.numbered_history(name)]
+
+    def numbered_history(self, name: str) -> list[tuple[int, Event]]:
+        """The same, each with its number in the order in which events of all servers came. Raises UnknownServer."""
+        return self._invalid.numbered(name) if name in self._invalid else list(self._actor(name).reporter.numbered)
+
+    def signs(self, name: str) -> Signs:
+        """What is wrong with a server now, besides its state. Raises UnknownServer."""
+        return NO_SIGNS if name in self._invalid else self._actor(name).signs()
 
     def tell(self, event: ServerEvent) -> None:
         """Hand on what happened to a server outside of the supervisor; while the server is configured it is in its history."""

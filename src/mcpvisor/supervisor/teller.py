@@ -15,6 +15,8 @@ class Teller(Protocol):
     generation: int
     """The newest one."""
     mask: Mask
+    cause: str
+    """The cause of the newest failure; empty where there was none since the server was last ready."""
 
     def emit(self, event: events.Event) -> None:
         """Keep an event for `explain` and hand it to everybody."""

@@ -12,6 +12,7 @@ from mcpvisor.daemon.cli.sockets import candidates, is_safe
 from mcpvisor.daemon.cli.status_view import status_lines
 from mcpvisor.daemon.cli.table import columns_of, shortened, table
 from mcpvisor.daemon.cli.verb import duration
+from mcpvisor.daemon.cli.watching import _as_json
 from mcpvisor.daemon.control.explain_text import clock_time
 from mcpvisor.daemon.control.tally import tally
 
@@ -117,6 +118,22 @@ def test_columns_that_one_can_do_without_go_first():
 def test_a_try_that_was_due_long_ago_is_not_due_now(due, shown):
     """The next try has its time, is due now, or is overdue."""
     assert f"  {shown}  " in status_lines(status_with(next_attempt=due))[-1]
+
+
+def test_the_time_that_passes_is_no_change(capsys):
+    """Whoever watches as a program gets no further status while nothing changes but how long that has been so."""
+    looks = [status_with(state_seconds=seconds) | {"now": 100.0 + seconds} for seconds in (1.0, 2.0, 3.0)]
+    _as_json(iter([*looks, status_with(state="ready", state_seconds=0.0)]))
+
+    assert 2 == len(capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"), [({"state_seconds": 42.0}, "42 s"), ({}, "unknown")], ids=["monotonic", "of an older daemon"]
+)
+def test_a_clock_that_was_set_back_shortens_no_length_of_time(told, shown):
+    """How long a server is in its state is what the daemon has measured; where it tells only a moment to come, nobody knows."""
+    assert f"  {shown}  " in status_lines(status_with(since=3700.0, **told))[-1]
 
 
 def test_instances_for_one_client_are_counted_below_the_servers():

@@ -25,6 +25,7 @@ from mcpvisor.supervisor.errors import OrderRefused, Outcome, RequestFailed, Unk
 from mcpvisor.supervisor.events import Event, OperatorOrdered, ServerStateChanged
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
+from mcpvisor.supervisor.signs import NO_SIGNS, Signs
 from mcpvisor.supervisor.spec import Change, ServerSpec, StdioLaunch, plan_changes
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
@@ -51,6 +52,7 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
         "state": state,
         "reason": "",
         "since": time.time() - 90,
+        "state_seconds": 90.0,
         "transport": "stdio",
         "era": "legacy",
         "protocol_version": "2025-11-25",
@@ -132,14 +134,14 @@ class PuppetSupervisor:
         self.bus = EventBus()
         self.now = {status.name: status for status in statuses}
         self.doors = {name: PuppetConnection(name) for name in self.now}
-        self.past: dict[str, list[Event]] = defaultdict(list)
+        self.past: dict[str, list[tuple[int, Event]]] = defaultdict(list)
         self.said: dict[str, list[str]] = defaultdict(list)
         teller = SubscriptionTeller("x", lambda _: None, str, lambda: 1)
         self.watched: dict[str, Subscriptions] = defaultdict(lambda: Subscriptions(teller))
         self.invalid: dict[str, str] = {}
         """Why an entry is not valid, by name."""
         self.orders: list[tuple[str, Order, str]] = []
-        self.bus.attach(lambda event: self.past[event.server].append(event))
+        self.bus.attach(lambda event: self.past[event.server].append((self.bus.next_number(), event)))
 
     def names(self) -> list[str]:
         return sorted(self.now.keys() - self.invalid.keys())
@@ -176,8 +178,15 @@ class PuppetSupervisor:
         return [StderrLine(SAID_AT, text) for text in self.said[name][-lines:]] if lines else []
 
     def history(self, name: str) -> list[Event]:
+        return [event for _, event in self.numbered_history(name)]
+
+    def numbered_history(self, name: str) -> list[tuple[int, Event]]:
         self.status(name)
         return self.past[name]
+
+    def signs(self, name: str) -> Signs:
+        self.status(name)
+        return NO_SIGNS
 
     async def order(self, name: str, order: Order, *, who: str) -> None:
         if self.now[name].wanted == "disabled" and order in (Order.START, Order.RESTART):
@@ -190,7 +199,7 @@ class PuppetSupervisor:
     def move(self, name: str, state: State, **other: Any) -> None:
         """Put a server into another state, as its actor would."""
         old = self.now[name]
-        self.now[name] = replace(old, state=state, since=time.time(), **other)
+        self.now[name] = replace(old, state=state, since=time.time(), state_seconds=0.0, **other)
         reason = other.get("reason", "")
         self.bus.emit(
             ServerStateChanged(at=time.time(), server=name, old=old.state, new=state, reason=reason, next_attempt=None)

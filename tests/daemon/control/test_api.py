@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from mcpvisor.daemon.cli.using import _rows
-from mcpvisor.supervisor.events import CatalogChanged, ProbeAnswered, ProbeMissed, ServerRemoved, StderrWritten
+from mcpvisor.supervisor.events import CatalogChanged, ProbeAnswered, ProbeMissed, ProcessStarted, ServerRemoved, StderrWritten
 from mcpvisor.supervisor.spec import ToolView
 from mcpvisor.supervisor.states import State
 
@@ -130,15 +130,19 @@ async def test_status_answers_when_the_wait_is_over(api):
 
 
 async def test_a_flood_on_stderr_is_counted(api):
-    """Lines over the rate are counted over the life of a server, and forgotten with it."""
+    """Lines over the rate are counted over the life of a process, and forgotten with the next one, or with the server."""
     async with speaking(api) as client:
         for _ in range(2):
             api.supervisor.bus.emit(StderrWritten(at=1.0, server="good", lines=("x",), dropped=300))
         flooded = (await client.get("/v1/servers/good")).json()
+        api.supervisor.bus.emit(ProcessStarted(at=1.0, server="good", pid=7, generation=2))
+        mended = (await client.get("/v1/servers/good")).json()
+        api.supervisor.bus.emit(StderrWritten(at=1.0, server="good", lines=("x",), dropped=5))
+        again = (await client.get("/v1/servers/good")).json()
         api.supervisor.bus.emit(ServerRemoved(at=1.0, server="good"))
         new = (await client.get("/v1/servers/good")).json()
 
-    assert (600, 0) == (flooded["stderr_dropped"], new["stderr_dropped"])
+    assert [600, 0, 5, 0] == [one["stderr_dropped"] for one in (flooded, mended, again, new)]
     assert "floods stderr" in flooded["what"]
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from mcpvisor.daemon.control.evidence import Evidence, uri_conflicts
@@ -10,18 +8,14 @@ from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.supervisor.events import (
     AccessDenied,
     CatalogEntryDropped,
-    ConnectEnded,
-    CredentialsFailed,
-    CredentialsRefreshed,
     LogLevelAsked,
     ProbeMissed,
-    ProcessEnded,
     ServerStateChanged,
-    SessionLost,
     StdoutNoise,
 )
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
+from mcpvisor.supervisor.signs import NO_SIGNS, CatalogDrop, Signs
 from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionState, SubscriptionStatus
@@ -30,25 +24,16 @@ NOW = 1000.0
 SPEC = ServerSpec(name="s", target=StdioLaunch(command="true"))
 
 
-def tried(outcome, at=NOW - 5):
-    return ConnectEnded(at=at, server="s", generation=1, outcome=outcome, seconds=1.0)
-
-
-def ended(at, code=1, *, wanted=False):
-    return ProcessEnded(
-        at=at, server="s", pid=1, generation=1, exit_code=code, signal=None, seconds=1.0, wanted=wanted
-    )  # fmt: skip
-
-
 @pytest.fixture
 def explained(puppet):
     """Explains a server in a given state; returns the explanation and its three first lines."""
 
-    def run(state, *history, stderr=(), stderr_dropped=0, subscriptions=(), strangers=0, missed=None, **other):
-        status = puppet.a_status("s", state, **{"since": NOW - 12, **other})
+    def run(state, *history, signs=NO_SIGNS, stderr=(), stderr_dropped=0, subscriptions=(), strangers=0, missed=None, **other):
+        status = puppet.a_status("s", state, **{"since": NOW - 12, "state_seconds": 12.0, **other})
         evidence = Evidence(
             status=status,
             spec=SPEC,
+            signs=signs,
             history=history,
             stderr=stderr,
             stderr_dropped=stderr_dropped,
@@ -86,7 +71,7 @@ def test_what_a_handshake_waits_for_is_named(explained):
     """Which message has no answer, since when, and what follows when; advice of an earlier try is told as such."""
     asked = {"reason": "the handshake is under way", "asked_at": NOW - 1.5, "deadline": NOW + 58}
     _, probed = explained(State.NEGOTIATING, asked="server/discover", asked_until=NOW + 0.5, **asked)
-    _, waiting = explained(State.NEGOTIATING, tried("connect_failed"), asked="initialize", **asked)
+    _, waiting = explained(State.NEGOTIATING, signs=Signs(cause="connect_failed"), asked="initialize", **asked)
 
     assert [
         "s has not finished the handshake, for 12 s now: it was sent server/discover 2 s ago and has not answered.",
@@ -103,7 +88,7 @@ def test_what_a_handshake_waits_for_is_named(explained):
 def test_a_server_that_hung_and_waits_for_its_next_try(explained):
     """After a start that timed out the remedy is about slow starts, and the next try has its time."""
     explanation, (what, following, remedy, *_) = explained(
-        State.BACKOFF, tried("start_timeout"), reason="no answer within 60 s", next_attempt=NOW + 30
+        State.BACKOFF, signs=Signs(cause="start_timeout"), reason="no answer within 60 s", next_attempt=NOW + 30
     )
 
     assert "start_timeout" == explanation["cause"]
@@ -115,7 +100,7 @@ def test_a_server_that_hung_and_waits_for_its_next_try(explained):
 def test_a_program_that_is_not_installed(explained):
     """A missing program is named with the place where its command is written."""
     _, (what, following, remedy, *_) = explained(
-        State.FAILED, tried("no_such_program"), reason="no program 'npx' on PATH", next_attempt=NOW + 300
+        State.FAILED, signs=Signs(cause="no_such_program"), reason="no program 'npx' on PATH", next_attempt=NOW + 300
     )
 
     assert "s cannot work as its entry is written: no program 'npx' on PATH." == what
@@ -144,9 +129,10 @@ def test_a_flood_on_stderr(explained):
 
 def test_a_crash_loop(explained):
     """A crash loop says how often in what time, how the last process ended, its last words and the next careful try."""
-    ends = [ended(NOW - 50 + n * 10) for n in range(5)]
+    signs = Signs(cause="process_exited", ends=5, ends_seconds=50.0)
     explanation, (what, following, remedy, *rest) = explained(
-        State.CRASH_LOOP, *ends, reason="more than 5 ends in 60 s", next_attempt=NOW + 250, last_exit="exited with code 1",
+        State.CRASH_LOOP, signs=signs, reason="more than 5 ends in 60 s", next_attempt=NOW + 250,
+        last_exit="exited with code 1",
         stderr=(StderrLine(NOW - 10, "KeyError: 'TOKEN'"),),
     )  # fmt: skip
 
@@ -156,13 +142,6 @@ def test_a_crash_loop(explained):
     assert "mcpvisor restart s" in remedy
     assert "  <990> KeyError: 'TOKEN'" == rest[-1]
     assert [{"at": 990, "line": "KeyError: 'TOKEN'"}] == explanation["stderr"]
-
-
-def test_ends_that_were_wanted_are_no_crashes(explained):
-    """A process that we ended ourselves does not count as an end."""
-    _, (what, *_) = explained(State.CRASH_LOOP, ended(1, wanted=True), ended(2, wanted=True))
-
-    assert "s keeps ending." == what
 
 
 def test_a_stop_by_an_operator(explained):
@@ -187,7 +166,9 @@ def test_a_disabled_server(explained, by, advice):
 
 def test_refused_credentials(explained):
     """A server that refuses the credentials says that others are waited for, and where they are written."""
-    _, (what, following, remedy, *_) = explained(State.AUTH_REQUIRED, tried("auth"), reason="HTTP 401", next_attempt=NOW + 300)
+    _, (what, following, remedy, *_) = explained(
+        State.AUTH_REQUIRED, signs=Signs(cause="auth"), reason="HTTP 401", next_attempt=NOW + 300
+    )
 
     assert "s refuses the credentials it was given: HTTP 401." == what
     assert "waits for other credentials" in following
@@ -196,16 +177,15 @@ def test_refused_credentials(explained):
 
 def test_credentials_that_cannot_be_fetched(explained):
     """Where there are none to be refused the fault is their source's, and it is that which is to be mended."""
-    failed = CredentialsFailed(at=NOW, server="s", cause="auth", detail="invalid_client", retry_in=1.0)
+    failed = Signs(cause="auth", is_penniless=True)
     reason = "the token endpoint https://x/token answered 401 Unauthorized: invalid_client"
-    _, (what, _, remedy, *_) = explained(State.AUTH_REQUIRED, failed, tried("auth"), reason=reason, next_attempt=NOW + 300)
+    _, (what, _, remedy, *_) = explained(State.AUTH_REQUIRED, signs=failed, reason=reason, next_attempt=NOW + 300)
 
     assert f"s has no credentials: {reason}." == what
     assert "You: mend what the reason names (`auth` or `header_command` in /etc/mcpvisor/mcpvisor.toml:7)" in remedy
     assert "`mcpvisor restart s` tries at once" in remedy
 
-    refreshed = CredentialsRefreshed(at=NOW, server="s", source="token_endpoint", expires_at=None)
-    _, (what, *_) = explained(State.AUTH_REQUIRED, failed, refreshed, tried("auth"), reason="HTTP 401")
+    _, (what, *_) = explained(State.AUTH_REQUIRED, signs=Signs(cause="auth"), reason="HTTP 401")
     assert "s refuses the credentials it was given: HTTP 401." == what
 
 
@@ -275,14 +255,10 @@ def test_silence_is_not_said_to_answer_calls(explained):
 
 
 def test_a_call_that_the_credentials_are_not_for(explained):
-    """A refusal for want of a scope is told of a server that is ready, with what to do, and not for ever."""
-    denied = AccessDenied(at=NOW - 60, server="s", detail="HTTP 403: it wants the scope tools:run", count=1)
-    _, (what, _, remedy, *_) = explained(State.READY, denied)
+    """A refusal for want of a scope is told of a server that is ready, with what to do."""
+    _, (what, _, remedy, *_) = explained(State.READY, signs=Signs(denied="HTTP 403: it wants the scope tools:run"))
     assert "s is ready, but it denies its credentials some of the calls (HTTP 403: it wants the scope tools:run)." == what
     assert remedy.startswith("You: give its credentials what the refusal names")
-
-    _, (what, *_) = explained(State.READY, dataclasses.replace(denied, at=NOW - 3600))
-    assert "s is ready." == what
 
 
 @pytest.mark.parametrize(("expiry", "text"), [(NOW + 90, "expires <1090> (in 90 s)"), (NOW - 5, "expired <995> (5 s ago)")])
@@ -305,50 +281,66 @@ def test_every_state_has_three_sentences(explained, state):
     assert "" == lines[3]
 
 
-def test_a_failure_is_forgotten_once_the_server_is_ready(explained):
-    """What went wrong before the server was last ready is no cause any more."""
-    explanation, _ = explained(State.DEGRADED, tried("tls"), tried("ready"))
-
-    assert "" == explanation["cause"]
-
-
 def test_a_server_that_ends_without_a_word(explained):
     """A server that ended and left nothing on stderr is to be run by hand; one that left words, to be read."""
-    _, (_, _, silent, *_) = explained(State.BACKOFF, tried("process_exited"))
-    _, (_, _, loud, *_) = explained(State.BACKOFF, tried("process_exited"), stderr=(StderrLine(NOW, "oh"),))
+    _, (_, _, silent, *_) = explained(State.BACKOFF, signs=Signs(cause="process_exited"))
+    _, (_, _, loud, *_) = explained(State.BACKOFF, signs=Signs(cause="process_exited"), stderr=(StderrLine(NOW, "oh"),))
 
     assert "it left no word on stderr: run its command by hand" in silent
     assert "its last words on stderr are below" in loud
 
 
-def test_the_newest_cause_counts(explained):
-    """Of several failures the newest decides the remedy."""
-    lost = SessionLost(at=NOW, server="s", generation=1, cause="session_lost", detail="")
-    explanation, _ = explained(State.BACKOFF, tried("tls"), lost)
-
-    assert "session_lost" == explanation["cause"]
-
-
 def test_blemishes_of_the_catalog(explained):
-    """Entries that were left out are counted in the first line and named below, each once."""
-    drop = CatalogEntryDropped(at=NOW, server="s", kind="tools", entry="bad", why="no inputSchema")
-    noise = StdoutNoise(at=NOW, server="s", excerpt="hello", count=7)
-    explanation, lines = explained(State.READY, drop, drop, noise)
+    """Entries that were left out are counted in the first line, also those that are not named, and named below."""
+    drop = CatalogDrop("tools", "bad", "no inputSchema")
+    explanation, lines = explained(State.READY, signs=Signs(drops=(drop,), dropped=1, noise=7, excerpt="hello"))
+    _, many = explained(State.READY, signs=Signs(drops=(drop,), dropped=30))
 
     assert [{"kind": "tools", "entry": "bad", "why": "no inputSchema"}] == explanation["catalog_drops"]
     assert "it writes to stdout what is no message (7 lines, such as 'hello'), 1 entry of its lists is left out" in lines[0]
     assert "  tools bad: no inputSchema" in lines
+    assert "30 entries of its lists are left out or repaired" in many[0]
+
+
+def test_what_was_is_no_sign_of_what_is(explained):
+    """Events of the past accuse nobody: a server that was mended is ready, and that is all."""
+    drop = CatalogEntryDropped(at=NOW, server="s", kind="tools", entry="bad", why="no inputSchema")
+    noise = StdoutNoise(at=NOW, server="s", excerpt="hello", count=7)
+    level = LogLevelAsked(at=NOW, server="s", level="debug", why="not today")
+    denied = AccessDenied(at=NOW, server="s", detail="HTTP 403", count=1)
+    explanation, lines = explained(State.READY, drop, noise, level, denied)
+
+    assert ["s is ready.", "You: nothing."] == [lines[0], lines[2]]
+    assert ([], 0, "") == (explanation["catalog_drops"], explanation["stdout_noise"], explanation["cause"])
+
+
+def test_a_message_that_was_refused_once_is_blamed_for_its_own_harm_alone(explained):
+    """A session that ails for another reason is not advised to raise a limit."""
+    refused = Signs(cause="refused_size")
+    _, (_, _, of_list, *_) = explained(State.DEGRADED, signs=refused, reason="tools/list failed: the answer was refused: size")
+    _, (_, _, of_push, *_) = explained(State.DEGRADED, signs=refused, reason="the push channel is down")
+
+    assert ("raise max_message" in of_list, "raise max_message" in of_push) == (True, False)
+
+
+def test_lengths_of_time_are_none_of_the_wall_clock(explained):
+    """A clock that was set back an hour changes nothing of how long a server is in its state, or keeps ending."""
+    signs = Signs(ends=8, ends_seconds=40.0)
+    set_back = {"since": NOW + 3600, "state_seconds": 12.0}
+    explanation, lines = explained(State.CRASH_LOOP, signs=signs, **set_back)
+    _, (hangs, *_) = explained(State.NEGOTIATING, **set_back)
+
+    assert lines[0].startswith("s keeps ending (8 ends in 40 s)")
+    assert "  state      crash_loop since <4600> (12 s ago)" in lines
+    assert "for 12 s now" in hangs
+    assert 12.0 == explanation["state_seconds"]
 
 
 def test_a_log_level_that_is_not_taken(explained):
-    """The first line names the level and the reason, until the session takes it or another one is open."""
-    refused = LogLevelAsked(at=NOW, server="s", level="debug", why="not today")
-    taken = LogLevelAsked(at=NOW, server="s", level="debug", why="")
-    _, with_it = explained(State.READY, refused)
-    _, without = explained(State.READY, refused, taken)
+    """The first line names the level and the reason."""
+    _, lines = explained(State.READY, signs=Signs(log_level="debug (not today)"))
 
-    assert "it does not take the log level debug (not today)" in with_it[0]
-    assert "log level" not in without[0]
+    assert "it does not take the log level debug (not today)" in lines[0]
 
 
 def test_each_subscription_is_shown_with_its_reason(explained):

@@ -9,7 +9,8 @@ from mcpvisor.daemon.control.evidence import Evidence, rejections_of
 from mcpvisor.daemon.control.explain import explain
 from mcpvisor.daemon.control.explain_text import as_text
 from mcpvisor.daemon.local_time import iso_time
-from mcpvisor.supervisor.events import ConnectEnded, ProbeMissed, StdoutNoise
+from mcpvisor.supervisor.events import ProbeMissed
+from mcpvisor.supervisor.signs import Signs
 from mcpvisor.supervisor.spec import HttpTarget, RestartPolicy, RestartRule, ServerSpec, StdioLaunch
 from mcpvisor.supervisor.states import State
 
@@ -22,13 +23,14 @@ HTTP = ServerSpec(name="s", target=HttpTarget(url="http://127.0.0.1:1/mcp"))
 def lines(puppet):
     """The lines of an explanation of a server in a given state; `other` are fields of its status."""
 
-    def run(state, cause="", *, history=(), spec=STDIO, missed=None, rejections=(), waiting=None, removal=None, **other):
+    def run(
+        state, cause="", *, noise=0, excerpt="", spec=STDIO, missed=None, rejections=(), waiting=None, removal=None, **other
+    ):
         status = puppet.a_status("s", state, **{"since": NOW - 12, "transport": spec.transport if spec else "", **other})
-        tried = [ConnectEnded(at=NOW, server="s", generation=1, outcome=cause, seconds=1.0)] if cause else []
         evidence = Evidence(
             status=status,
             spec=spec,
-            history=[*history, *tried],
+            signs=Signs(cause=cause, noise=noise, excerpt=excerpt),
             missed=missed,
             rejections=rejections,
             waiting=waiting,
@@ -155,23 +157,15 @@ def test_calls_that_wait_for_others_are_told(lines):
 
 def test_noise_on_stdout_is_shown_and_sent_to_stderr(lines):
     """A banner on stdout is shown in the first line and whole below, and the advice is to write it to stderr."""
-    noise = StdoutNoise(at=NOW, server="s", excerpt="Welcome! " * 10, count=1)
-    what, _, remedy, *rest = lines(State.READY, history=[noise])
-    down, _, also, *_ = lines(State.BACKOFF, "protocol", history=[noise], next_attempt=NOW + 1)
+    noise = {"noise": 1, "excerpt": "Welcome! " * 10}
+    what, _, remedy, *rest = lines(State.READY, **noise)
+    down, _, also, *_ = lines(State.BACKOFF, "protocol", next_attempt=NOW + 1, **noise)
 
     assert "it writes to stdout what is no message (1 line, such as 'Welcome! " in what
     assert "make it write to stderr what it writes to stdout" in remedy
     assert any(line.startswith("  stdout ") and "Welcome! " * 9 in line for line in rest)
     assert "it wrote to stdout what is no message" in down
     assert "make it write to stderr" in also
-
-
-def test_a_ruler_is_not_shown_where_there_is_a_word(lines):
-    """Of the lines of a banner one with words is shown."""
-    noise = [StdoutNoise(at=NOW, server="s", excerpt=text, count=n) for n, text in enumerate(["====", "Welcome", "===="], 1)]
-    what, *_ = lines(State.READY, history=noise)
-
-    assert "such as 'Welcome'" in what
 
 
 def test_a_rejected_edit_is_in_the_first_line(lines):

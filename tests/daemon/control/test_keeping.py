@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
+from contextlib import closing
 from typing import Any, BinaryIO
 
 import pytest
@@ -17,6 +19,7 @@ from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.state.keeper import Keeper
 from mcpvisor.metrics.recorder import MetricsRecorder
 from mcpvisor.supervisor.events import ProbeMissed, ServerRemoved
+from mcpvisor.supervisor.spec import ServerSpec, StdioLaunch
 from mcpvisor.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.anyio
@@ -35,14 +38,18 @@ OWN = {"kind": "guardian_lost", "at": 3.0}
 class Kept:
     """A store that says what a test wants."""
 
-    def __init__(self, copy: bytes | None = None) -> None:
-        self._copy = copy
-
     def state_store(self) -> dict[str, Any]:
         return STORE
 
+    def __init__(self, copy: bytes | None = None) -> None:
+        self._copy = copy
+        self.events = [(0, EARLIER), (0, OF_ANOTHER), (1_000_000, OWN)]
+
     def past(self, server: str | None = None) -> list[dict[str, Any]]:
-        return [one for one in (EARLIER, OF_ANOTHER, OWN) if server in (None, one.get("server"))]
+        return [one for _, one in self.numbered(server)]
+
+    def numbered(self, server: str | None = None) -> list[tuple[int, dict[str, Any]]]:
+        return [kept for kept in self.events if server in (None, kept[1].get("server"))]
 
     async def copy(self) -> BinaryIO:
         if self._copy is None:
@@ -67,7 +74,7 @@ async def test_the_status_says_how_the_store_is(api):
 
 
 async def test_events_of_the_past_stand_in_their_order(api):
-    """Events of earlier runs, and the daemon's own, are among those of the servers, by their time."""
+    """Events of earlier runs, and the daemon's own, are among those of the servers, in the order in which they came."""
     async with api.served(keeping=Kept()), api.client() as client:
         api.supervisor.bus.emit(ProbeMissed(at=2.5, server="good", misses=1, allowed=3))
 
@@ -89,11 +96,23 @@ async def test_events_of_the_past_stand_in_their_order(api):
     assert "" == explained["cause"]
 
 
+async def test_a_clock_that_was_set_back_hides_nothing(api):
+    """What came last stands last and is among the newest, though the wall clock is an hour behind what came before."""
+    async with api.served(keeping=Kept()), api.client() as client:
+        for at, server in ((4000.0, "good"), (4001.0, "bad"), (400.0, "good"), (401.0, "bad")):
+            api.supervisor.bus.emit(ProbeMissed(at=at, server=server, misses=1, allowed=3))
+        missed = (await client.get("/v1/events?follow=false&kind=probe_missed")).json()["events"]
+        newest = (await client.get("/v1/events?follow=false&kind=probe_missed&backlog=2")).json()["events"]
+
+    assert [4000.0, 4001.0, 400.0, 401.0] == [one["at"] for one in missed]
+    assert [400.0, 401.0] == [one["at"] for one in newest]
+
+
 async def test_a_server_that_has_left_is_told_from_a_name_that_is_unknown(api):
     """Who looks for it is told when it left, and sees its end among the events; a name of an earlier run alone is unknown."""
     kept = Kept()
     removed = {"kind": "server_removed", "at": 900.0, "server": "left"}
-    kept.past = lambda server=None: [one for one in (removed, OF_ANOTHER) if server in (None, one["server"])]
+    kept.events = [(0, OF_ANOTHER), (5, removed)]
     async with api.served(keeping=kept), api.client() as client:
         left, unknown = await client.get("/v1/servers/left"), await client.get("/v1/servers/gone")
         events = await client.get("/v1/events?follow=false&server=left")
@@ -113,6 +132,26 @@ async def test_the_end_of_a_server_is_kept_for_this_run(tmp_path):
         found = [keeper.past("left"), keeper.past("other"), keeper.past()]
 
     assert [["server_removed"], [], ["server_removed"]] == [[one["kind"] for one in each] for each in found]
+
+
+async def test_what_is_written_anew_stands_in_the_order_in_which_it_came(tmp_path):
+    """A journal that has to begin again holds the events of all servers as they came, whatever the wall clock said."""
+    keeper = Keeper(tmp_path)
+    specs = [ServerSpec(name=name, target=StdioLaunch(command="true"), enabled=False) for name in ("a", "b")]
+    async with Supervisor() as supervisor, keeper.kept(supervisor, MetricsRecorder(CollectorRegistry(), version="1")):
+        await supervisor.apply(specs)
+        for at, name in ((4000.0, "a"), (4001.0, "b"), (400.0, "a"), (401.0, "b")):
+            supervisor.tell(ProbeMissed(at=at, server=name, misses=1, allowed=3))
+        assert await keeper.store.flush()
+        with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+            connection.execute("DELETE FROM journal")
+            connection.commit()
+        keeper.store.on_emptied(None, "a test")
+        assert await keeper.store.flush()
+        with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+            written = connection.execute("SELECT at FROM journal WHERE kind = 'probe_missed' ORDER BY id").fetchall()
+
+    assert [(4000.0,), (4001.0,), (400.0,), (401.0,)] == written
 
 
 async def test_a_copy_comes_whole(api):

@@ -54,6 +54,24 @@ async def test_events_come_back_as_they_were(tmp_path: Path) -> None:
     assert event("1", "\u00e4\u2028") == event_of(again.pending()[0].event)
 
 
+async def test_events_come_back_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    """Also those that were accepted after the wall clock was set back, and what is new of one leaves it in its place."""
+    first = StateStore(tmp_path / "state.db")
+    await first.open()
+    ledger = Ledger(first)
+    for name, now in (("z", 4000.0), ("y", 4001.0), ("x", 400.0), ("w", 401.0)):
+        await ledger.until_written(ledger.accept("h", event(name), now))
+    await ledger.until_written(ledger.accept("h", event("z", "more"), 402.0))
+    await first.close()
+    second = StateStore(tmp_path / "state.db")
+    await second.open()
+    again = Ledger(second)
+    again.recall()
+    await second.close()
+
+    assert ["z", "y", "x", "w"] == [kept.event["id"] for kept in again.pending()]
+
+
 async def test_what_is_no_event_is_left_out(tmp_path: Path) -> None:
     """A row of a kind that this program does not know is not given to anybody."""
     store = StateStore(tmp_path / "state.db")

@@ -65,7 +65,7 @@ async def test_what_does_not_fit_into_the_limit_leaves_room_for_the_rest(opened)
         reason = await store.until(up=False)
         store.keep_order("files", ORDER)
         with anyio.fail_after(20):
-            while not query(store.path, "SELECT who FROM orders"):
+            while not (query(store.path, "SELECT who FROM orders") and query(store.path, "SELECT value FROM tokens")):
                 await store.keep_token("k", TOKEN)
         store.remember("huge", "t", Remembered())
         await store.until(up=True)

@@ -37,6 +37,7 @@ class Told:
     instance: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex}")
     notifications: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     noises: list[bytes] = field(default_factory=list)
+    dropped_noise: int = 0
     refusals: list[tuple[str, str]] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
     ended: list[dict[str, Any]] = field(default_factory=list)
@@ -47,6 +48,9 @@ class Told:
     def notified(self, method: str, params: dict[str, Any], *, to_caller: bool = False, private: bool = False) -> None:
         self.notifications.append((method, params))
         self.changed.set()
+
+    def noise_dropped(self, lines: int) -> None:
+        self.dropped_noise += lines
 
     def noise(self, excerpt: bytes) -> None:
         self.noises.append(excerpt)

@@ -36,6 +36,7 @@ class Heard:
 
     notifications: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     noises: list[bytes] = field(default_factory=list)
+    dropped_noise: int = 0
     refusals: list[tuple[str, str]] = field(default_factory=list)
     asked: list[tuple[str, Origin]] = field(default_factory=list)
 
@@ -47,6 +48,9 @@ class Heard:
         if method != "roots/list":
             raise PeerRefusal(-32601, "not offered")
         return {"roots": []}
+
+    def noise_dropped(self, lines: int) -> None:
+        self.dropped_noise += lines
 
     def noise(self, excerpt: bytes) -> None:
         self.noises.append(excerpt)

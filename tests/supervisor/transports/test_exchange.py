@@ -28,6 +28,8 @@ class Hooks:
 
     def noise(self, excerpt: bytes) -> None: ...
 
+    def noise_dropped(self, lines: int) -> None: ...
+
     def refused(self, reason: str, detail: str) -> None:
         self.refusals.append((reason, detail))
 

@@ -105,6 +105,7 @@ async def test_flood_is_dropped_and_neighbours_live(opened, told, lag, kind):
     assert len(told.refusals) <= 2 * seconds + 10  # each second one for what is over the rate, and one for what is too many
     assert len(told.notifications) + len(told.noises) <= UNASKED_BURST + 500 * (seconds + 1)
     assert cpu < seconds * 0.5 + 1
+    assert (1_000_000 if kind == "noise" else 0) == len(told.noises) + told.dropped_noise
 
 
 async def test_list_changed_is_never_dropped(opened, told):

@@ -93,7 +93,7 @@ def _row(one: Mapping[str, Any], now: float) -> tuple[str, ...]:
         one["server"],
         one["mode"] or one["method"],
         clean_line(one["waiting_for"]),
-        seconds(now - one["since"]),
+        seconds(one.get("open_seconds", now - one["since"])),  # a daemon of an older version tells none
         seconds(one["deadline"] - now),
         clean_line(one["message"]),
     )

@@ -134,7 +134,7 @@ def _row(server: Mapping[str, Any], now: float) -> tuple[str, ...]:
     return (
         server["name"],
         server["state"],
-        seconds(now - server["since"]),
+        seconds(server.get("state_seconds", now - server["since"])),  # a daemon of an older version tells none
         "-" if due is None else f"in {seconds(due - now)}" if due > now else "now" if due > now - _JUST_NOW else "overdue",
         server["transport"],
         server["era"] or "-",

@@ -117,10 +117,16 @@ def _as_json(looks: Iterator[Status | CliError | None]) -> None:
     """The whole status in one line, at first and whenever anything in it is another but the time."""
     known: Any = None
     for status in _told(looks):
-        what = {key: value for key, value in status.items() if key != "now"}
+        what = _timeless(status)
         if what != known:
             say_json_line(status)
         known = what
+
+
+def _timeless(status: Status) -> dict[str, Any]:
+    """All of a status but what grows by itself: the time, and how long each server is in its state."""
+    servers = [{key: value for key, value in server.items() if key != "state_seconds"} for server in status["servers"]]
+    return {**{key: value for key, value in status.items() if key != "now"}, "servers": servers}
 
 
 def _as_lines(looks: Iterator[Status | CliError | None], arguments: argparse.Namespace) -> None:

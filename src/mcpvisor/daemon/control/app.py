@@ -103,6 +103,7 @@ class Operations:
         evidence = Evidence(
             status=status,
             spec=spec,
+            signs=supervisor.signs(name),
             history=supervisor.history(name),
             earlier=self._keeping.past(name),
             stderr=supervisor.stderr_lines(name, _STDERR_LINES),

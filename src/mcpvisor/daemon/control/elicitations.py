@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -108,6 +109,7 @@ def question_view(one: OpenQuestion) -> JsonObject:
     """One open question, whoever it waits for; of what is asked of programs no more than whose it is."""
     question, prepared = one.prepared.question, one.prepared
     principal = question.principal
+    passed = anyio.current_time() - one.opened_at
     return {
         "id": one.id,
         "server": question.server,
@@ -117,7 +119,8 @@ def question_view(one: OpenQuestion) -> JsonObject:
         "principal": principal.name if principal is not None else None,
         "waiting_for": one.whom,
         "since": one.since,
-        "deadline": one.deadline,
+        "open_seconds": passed,
+        "deadline": time.time() + one.seconds - passed,
         "message": prepared.message,
         "schema": prepared.params.get("requestedSchema"),
         "url": prepared.url,

@@ -1,38 +1,22 @@
-"""Owns what is known of one server when it is explained, and what its history adds up to."""
+"""Owns what is known of one server when it is explained."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from mcpvisor.daemon.config.problems import Rejection
 from mcpvisor.daemon.config.waiting import WaitingEdit
 from mcpvisor.daemon.control.reloading import ExpectedRemoval
-from mcpvisor.supervisor.events import (
-    AccessDenied,
-    CatalogEntryDropped,
-    ConnectEnded,
-    CredentialsFailed,
-    CredentialsRefreshed,
-    Event,
-    LogLevelAsked,
-    MessageRefused,
-    ProbeMissed,
-    ProcessEnded,
-    SessionLost,
-    SessionOpened,
-    StdoutNoise,
-)
+from mcpvisor.supervisor.events import Event, ProbeMissed
 from mcpvisor.supervisor.offer import Offer
 from mcpvisor.supervisor.process.stderr import StderrLine
+from mcpvisor.supervisor.signs import NO_SIGNS, Signs
 from mcpvisor.supervisor.spec import ServerSpec
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import ServerStatus
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionStatus
-
-DENIAL_SHOWN: Final = 600.0
-"""Seconds for which a request that was refused for want of rights is shown as a blemish of its server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +26,14 @@ class Evidence:
     status: ServerStatus
     spec: ServerSpec | None
     """None where the entry is not valid as it is written."""
+    signs: Signs = NO_SIGNS
+    """What is wrong with it now, besides its state; the history is of what was."""
     history: Sequence[Event] = ()
     earlier: Sequence[Mapping[str, Any]] = ()
     """Events of former runs of the daemon, as they are shown; they are no signs of what is wrong now."""
     stderr: Sequence[StderrLine] = ()
     stderr_dropped: int = 0
-    """Lines of stderr that were over the rate."""
+    """Lines of stderr that were over the rate, of the present process or the last one."""
     missed: ProbeMissed | None = None
     """The newest probe that was not answered, where none was answered since."""
     rejections: Sequence[Rejection] = ()
@@ -88,85 +74,6 @@ class Evidence:
             or self.status.lists_asked_to_wait
             or self.status.probe_asked_to_wait
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """What the history adds up to."""
-
-    cause: str
-    """The cause of the newest failure, empty where there was none since the server was last ready."""
-    ends: int
-    """Ends of processes that nobody asked for."""
-    first_end: float | None
-    noise: int
-    """Lines on stdout that were no messages."""
-    excerpt: str = ""
-    """The newest of them that was told of and has a word in it, cut and cleaned."""
-    drops: tuple[CatalogEntryDropped, ...] = field(default=())
-    log_level: str = ""
-    """Which log level the present session does not take, and why; empty where it takes all."""
-    is_penniless: bool = False
-    """Whether its credentials have to be fetched, and the last try to do so failed."""
-    denied: str = ""
-    """How the present session has lately refused a request with credentials that are good; empty where it has not."""
-
-
-def read_signs(history: Sequence[Event], now: float) -> Signs:
-    """Count and class what happened, oldest first; `now` in wall-clock seconds."""
-    cause, noise, excerpt, log_level = "", 0, "", ""
-    ends: list[float] = []
-    drops: dict[tuple[str, str], CatalogEntryDropped] = {}
-    for event in history:
-        match event:
-            case ConnectEnded(outcome="ready"):
-                cause = ""
-            case ConnectEnded(outcome=outcome):
-                cause = outcome
-            case SessionLost(cause=lost):
-                cause = lost
-            case MessageRefused(reason=reason):
-                cause = cause or f"refused_{reason}"
-            case ProcessEnded(wanted=False):
-                ends.append(event.at)
-                cause = cause or "process_exited"
-            case StdoutNoise():
-                noise, excerpt = event.count, _more_telling(event.excerpt, excerpt)
-            case CatalogEntryDropped():
-                drops[event.kind, event.entry] = event
-            case SessionOpened():
-                log_level = ""
-            case LogLevelAsked(level=level, why=why):
-                log_level = f"{level} ({why})" if why else ""
-            case _:
-                pass
-    return Signs(
-        cause,
-        len(ends),
-        ends[0] if ends else None,
-        noise,
-        excerpt,
-        tuple(drops.values()),
-        log_level,
-        _is_penniless(history),
-        _denied(history, now),
-    )
-
-
-def _is_penniless(history: Sequence[Event]) -> bool:
-    told = [event for event in history if isinstance(event, CredentialsFailed | CredentialsRefreshed)]
-    return bool(told) and isinstance(told[-1], CredentialsFailed)
-
-
-def _denied(history: Sequence[Event], now: float) -> str:
-    told = [event for event in history if isinstance(event, AccessDenied | SessionOpened)]
-    newest = told[-1] if told else None
-    return newest.detail if isinstance(newest, AccessDenied) and now - newest.at <= DENIAL_SHOWN else ""
-
-
-def _more_telling(newer: str, older: str) -> str:
-    """The newer of two lines, but for the rulers and frames of a banner."""
-    return newer if not older or any(character.isalnum() for character in newer) else older
 
 
 def rejections_of(status: ServerStatus, rejected: Sequence[Rejection]) -> list[Rejection]:

@@ -7,11 +7,12 @@ from typing import Final
 from mcpvisor.daemon.config.problems import Rejection
 from mcpvisor.daemon.control import not_in_force
 from mcpvisor.daemon.control.counts import counted
-from mcpvisor.daemon.control.evidence import Evidence, Signs, read_signs
+from mcpvisor.daemon.control.evidence import Evidence
 from mcpvisor.daemon.control.prospects import next_at, what_next
 from mcpvisor.daemon.control.remedies import remedy_for
 from mcpvisor.daemon.control.spans import seconds
 from mcpvisor.daemon.control.views import JsonObject, event_view, line_view, server_view, subscription_view
+from mcpvisor.supervisor.signs import Signs
 from mcpvisor.supervisor.states import State
 from mcpvisor.supervisor.status import Hindrance, ServerStatus
 
@@ -32,12 +33,13 @@ def explain(evidence: Evidence, now: float) -> JsonObject:
 
     `what` says what is wrong, `next` what the daemon will do and when (`next_at`), `remedy` what an operator can do.
     """
-    status, signs = evidence.status, read_signs(evidence.history, now)
+    status, signs = evidence.status, evidence.signs
     return {
         "server": server_view(status),
         "state": status.state.value,
         "reason": status.reason,
         "since": status.since,
+        "state_seconds": status.state_seconds,
         "now": now,
         "what": _not_yet(evidence) or _what(evidence, signs, now) + _rejected(evidence) + _on_its_way(evidence),
         "next": what_next(evidence),
@@ -77,12 +79,12 @@ def _what(evidence: Evidence, signs: Signs, now: float) -> str:
             reason += _for_how_long(status, now) + _crowd(status)
             return f"{name} {_unwell(status)}{reason}{_blemishes(evidence, signs)}"
         case State.STARTING | State.NEGOTIATING | State.RESTORING:
-            doing = f"{name} {_DOING[status.state]}, for {seconds(now - status.since)} now"
+            doing = f"{name} {_DOING[status.state]}, for {seconds(status.state_seconds)} now"
             return f"{doing}{_unanswered(status, now) or reason}{_noise(signs)}"
         case State.BACKOFF:
             return f"{name} is down{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.CRASH_LOOP:
-            span = f" in {seconds(now - signs.first_end)}" if signs.first_end is not None else ""
+            span = f" in {seconds(signs.ends_seconds)}" if signs.ends_seconds is not None else ""
             count = f" ({counted(signs.ends, 'end')}{span})" if signs.ends else ""
             return f"{name} keeps ending{count}{_page(evidence)}{reason}{_last_exit(status)}{_noise(signs)}"
         case State.AUTH_REQUIRED:
@@ -190,7 +192,7 @@ def _blemishes(evidence: Evidence, signs: Signs) -> str:
         said.append(f"it floods stderr ({counted(flood, 'line')} over the rate {was} dropped)")
     if signs.noise:
         said.append(f"it writes to stdout what is no message ({counted(signs.noise, 'line')}, such as {_excerpt(signs)})")
-    if drops := len(signs.drops):
+    if drops := signs.dropped:
         said.append(f"{counted(drops, 'entry', 'entries')} of its lists {'is' if drops == 1 else 'are'} left out or repaired")
     if signs.log_level:
         said.append(f"it does not take the log level {signs.log_level}")

@@ -151,7 +151,7 @@ def _when(explanation: Explanation, clock: Callable[[float], str]) -> str:
 
 def _facts(explanation: Explanation, clock: Callable[[float], str]) -> Iterator[str]:
     server = explanation["server"]
-    since = f"{clock(explanation['since'])} ({seconds(explanation['now'] - explanation['since'])} ago)"
+    since = f"{clock(explanation['since'])} ({seconds(explanation['state_seconds'])} ago)"
     yield _fact("state", f"{explanation['state']} since {since}")
     ordered = f", {clock(server['wanted_at'])}" if server.get("wanted_at") else ""
     yield _fact("wanted", f"{explanation['wanted']} (by {explanation['wanted_by']}{ordered})")

@@ -1,10 +1,10 @@
-"""Owns how much each server has written to stderr beyond its rate, since it came under supervision."""
+"""Owns how much the present process of each server, or its last one, has written to stderr beyond its rate."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from mcpvisor.supervisor.events import Event, ServerRemoved, StderrWritten
+from mcpvisor.supervisor.events import Event, ProcessStarted, ServerRemoved, StderrWritten
 
 
 class StderrFloods:
@@ -17,7 +17,7 @@ class StderrFloods:
         """Count the event, where it is one of those."""
         if isinstance(event, StderrWritten) and event.dropped:
             self._dropped[event.server] += event.dropped
-        elif isinstance(event, ServerRemoved):
+        elif isinstance(event, ProcessStarted | ServerRemoved):  # what was before says nothing of what runs now
             self._dropped.pop(event.server, None)
 
     def dropped(self, server: str) -> int:

@@ -22,6 +22,10 @@ class Keeping(Protocol):
         """Events that no server of this run tells, oldest first: those of earlier runs (`earlier`), and the daemon's own."""
         ...
 
+    def numbered(self, server: str | None = None) -> list[tuple[int, JsonObject]]:
+        """The same, each with its number in the order of `EventBus.next_number`; those of earlier runs have 0."""
+        ...
+
     async def copy(self) -> BinaryIO:
         """A consistent copy of the state file, open for reading; nobody else can reach it. Raises NoCopy."""
         ...
@@ -35,6 +39,10 @@ class NothingKept:
         return None
 
     def past(self, server: str | None = None) -> list[JsonObject]:
+        """See `Keeping`."""
+        return [view for _, view in self.numbered(server)]
+
+    def numbered(self, server: str | None = None) -> list[tuple[int, JsonObject]]:
         """See `Keeping`."""
         del server
         return []

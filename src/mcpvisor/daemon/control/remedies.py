@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcpvisor.daemon.control.evidence import Evidence, Signs
+from mcpvisor.daemon.control.evidence import Evidence
+from mcpvisor.supervisor.signs import Signs
 from mcpvisor.supervisor.states import State
-from mcpvisor.supervisor.status import NO_ROOM, Hindrance
+from mcpvisor.supervisor.status import NO_ROOM, Hindrance, ServerStatus
 from mcpvisor.supervisor.subscriptions.standing import SubscriptionState
 
 _BY_CAUSE: Final = {
@@ -154,9 +155,16 @@ def _advice(evidence: Evidence, signs: Signs) -> str:
         case state if state in _SETTLED:
             return _of_state(evidence)
         case _:
-            earlier = "wait for this try; of the one before: " if signs.cause and status.state is State.NEGOTIATING else ""
+            cause = _cause_of_state(status, signs)
+            earlier = "wait for this try; of the one before: " if cause and status.state is State.NEGOTIATING else ""
             noise = f"; {_OFF_STDOUT}" if signs.noise else ""
-            return earlier + _of_failure(evidence, signs.cause) + noise
+            return earlier + _of_failure(evidence, cause) + noise
+
+
+def _cause_of_state(status: ServerStatus, signs: Signs) -> str:
+    """The cause, where it is that of the state: a message that was refused once is none of what ails a session otherwise."""
+    is_other = status.state is State.DEGRADED and signs.cause.startswith("refused_") and "refused" not in status.reason
+    return "" if is_other else signs.cause
 
 
 def _of_the_deaf(evidence: Evidence) -> str:

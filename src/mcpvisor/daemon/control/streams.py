@@ -45,13 +45,16 @@ class Past:
     keeping: Keeping
 
     def events(self, server: str | None, kind: str | None, newest: int) -> list[JsonObject]:
-        """The newest of one server, of one kind, of both or of any, oldest first."""
+        """The newest of one server, of one kind, of both or of any, in the order in which they came.
+
+        That is not the order of their times: the wall clock may have been set back in between.
+        """
         if newest == 0:
             return []
         wanted = selection(server, kind)
-        histories = (event for name in self.supervisor.names() for event in self.supervisor.history(name))
-        found: list[tuple[float, Event | JsonObject]] = [(event.at, event) for event in histories if wanted(event)]
-        found += [(float(view["at"]), view) for view in self.keeping.past(server) if kind in (None, view["kind"])]
+        histories = (kept for name in self.supervisor.names() for kept in self.supervisor.numbered_history(name))
+        found: list[tuple[int, Event | JsonObject]] = [(number, event) for number, event in histories if wanted(event)]
+        found += [(number, view) for number, view in self.keeping.numbered(server) if kind in (None, view["kind"])]
         found.sort(key=lambda one: one[0])
         return [one if isinstance(one, dict) else event_view(one) for _, one in found[-newest:]]
 

@@ -31,6 +31,7 @@ def server_view(status: ServerStatus) -> JsonObject:
         "state": status.state.value,
         "reason": status.reason,
         "since": status.since,
+        "state_seconds": status.state_seconds,
         "transport": status.transport,
         "era": status.era,
         "pid": status.pid,

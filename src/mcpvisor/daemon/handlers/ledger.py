@@ -64,7 +64,7 @@ class Ledger:
 
     def recall(self) -> None:
         """Take in what the store knows and this does not: at the start, and where the file could be read only later."""
-        for kept in sorted(self._store.kept_events(), key=lambda kept: kept.accepted_at):
+        for kept in self._store.kept_events():
             is_known = kept.key in self._pending or kept.key in self._dead
             if not is_known and kept.event["kind"] in KINDS:  # others are those of a newer program
                 self._enter(kept)

@@ -19,6 +19,7 @@ class ProgressObserver:
         self.call_ended = counts.call_ended
         self.notification_received = counts.notification_received
         self.message_refused = counts.message_refused
+        self.noise_received = counts.noise_received
         self.on_progress: OnProgress = counts.call_progressed
 
     def call_progressed(self, server: str, tool: str | None, progress: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import anyio
+
 from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.questions.contract import Prepared
 from mcpvisor.supervisor.principal import Principal
@@ -24,13 +26,17 @@ class TooMany(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """A question that waits for its answer. Times are wall-clock seconds since the epoch."""
+    """A question that waits for its answer. `since` and `deadline` are wall-clock seconds, as they were when it was asked."""
 
     id: str
     prepared: Prepared
     whom: str
     since: float
     deadline: float
+    opened_at: float
+    """As `since`, by the monotonic clock."""
+    seconds: float
+    """How long it waits at the most."""
 
 
 class OpenQuestions:
@@ -66,7 +72,15 @@ class OpenQuestions:
         if question.principal is not None and self._of(question.principal) >= self._per_client:
             raise TooMany(f"more than {counted(self._per_client, 'question')} to this client would be open")
         now = time.time()
-        one = OpenQuestion(id=identity, prepared=prepared, whom=whom, since=now, deadline=now + seconds)
+        one = OpenQuestion(
+            id=identity,
+            prepared=prepared,
+            whom=whom,
+            since=now,
+            deadline=now + seconds,
+            opened_at=anyio.current_time(),
+            seconds=seconds,
+        )
         self._open[identity] = one
         try:
             yield one

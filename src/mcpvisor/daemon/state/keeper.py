@@ -21,6 +21,7 @@ from mcpvisor.daemon.state.kept import PastEvent, StoreHealth
 from mcpvisor.daemon.state.opening import copy_of
 from mcpvisor.daemon.state.store import StateStore
 from mcpvisor.metrics.recorder import MetricsRecorder
+from mcpvisor.supervisor.bus import EventBus
 from mcpvisor.supervisor.events import Event, ServerEvent, ServerRemoved
 from mcpvisor.supervisor.host_events import StateStoreDegraded, StateStoreRecovered, StateStoreReplaced
 from mcpvisor.supervisor.reporting import is_kept
@@ -41,20 +42,23 @@ class Keeper:
 
     def __init__(self, folder: Path) -> None:
         self.store = StateStore(folder / STATE_FILE)
-        self._own: deque[JsonObject] = deque(maxlen=DAEMON_EVENTS)
-        self._removals: deque[JsonObject] = deque(maxlen=DAEMON_EVENTS)
+        self._own: deque[tuple[int, JsonObject]] = deque(maxlen=DAEMON_EVENTS)
+        """With their numbers in the order in which events came."""
+        self._removals: deque[tuple[int, JsonObject]] = deque(maxlen=DAEMON_EVENTS)
         """Of servers whose history went with them."""
         self._marked_of: list[PastEvent] = []
-        self._marked: list[JsonObject] = []
+        self._marked: list[tuple[int, JsonObject]] = []
         """What is shown of the events of earlier runs."""
-        self._down_since: float | None = None
+        self._down_at: float | None = None
+        """When the store ceased to be written, in monotonic seconds."""
         self._lost = 0
 
     @asynccontextmanager
     async def kept(self, supervisor: Supervisor, recorder: MetricsRecorder) -> AsyncGenerator[None]:
         """Keep what the supervisor tells, for as long as the context lasts; how the store is then goes by its events."""
         store, bus = self.store, supervisor.bus
-        bus.attach(self._note)
+        note = partial(self._note, bus)
+        bus.attach(note)
         store.on_health = partial(self._health_changed, supervisor)
         store.on_emptied = partial(self._emptied, supervisor)
         await store.open()
@@ -67,7 +71,7 @@ class Keeper:
             finally:
                 tasks.cancel_scope.cancel()
                 await store.close()
-                bus.detach(self._note)
+                bus.detach(note)
 
     async def _tidy(self, supervisor: Supervisor) -> None:
         while True:
@@ -76,30 +80,31 @@ class Keeper:
 
     # The journal
 
-    def _note(self, event: Event) -> None:
+    def _note(self, bus: EventBus, event: Event) -> None:
         if is_kept(event):
             past = _past(event)
             self.store.note(past)
             if isinstance(event, ServerRemoved):
-                self._removals.append(past.view)
+                self._removals.append((bus.next_number(), past.view))
             elif not isinstance(event, ServerEvent):
-                self._own.append(past.view)
+                self._own.append((bus.next_number(), past.view))
 
     def _emptied(self, supervisor: Supervisor, aside: Path | None, reason: str) -> None:
-        told = [_past(event) for name in supervisor.names() for event in supervisor.history(name)]
-        self.store.rewrite([*self.store.past, *sorted(told, key=lambda event: event.at)])
+        told = [kept for name in supervisor.names() for kept in supervisor.numbered_history(name)]
+        told.sort(key=lambda kept: kept[0])
+        self.store.rewrite([*self.store.past, *(_past(event) for _, event in told)])
         forgotten = not self.store.is_read
         supervisor.bus.emit(StateStoreReplaced(at=time.time(), reason=reason, aside=str(aside or ""), forgotten=forgotten))
 
     def _health_changed(self, supervisor: Supervisor, now: StoreHealth) -> None:
         at = time.time()
         if not now.up:
-            self._down_since = self._down_since or at
+            self._down_at = anyio.current_time() if self._down_at is None else self._down_at
             supervisor.bus.emit(StateStoreDegraded(at=at, reason=now.reason))
-        elif self._down_since is not None:
+        elif self._down_at is not None:
             lost, self._lost = self.store.lost_events - self._lost, self.store.lost_events
-            supervisor.bus.emit(StateStoreRecovered(at=at, seconds=at - self._down_since, lost=lost))
-            self._down_since = None
+            supervisor.bus.emit(StateStoreRecovered(at=at, seconds=anyio.current_time() - self._down_at, lost=lost))
+            self._down_at = None
 
     # See `control.keeping.Keeping`
 
@@ -117,12 +122,16 @@ class Keeper:
 
     def past(self, server: str | None = None) -> list[JsonObject]:
         """See `Keeping`."""
+        return [view for _, view in self.numbered(server)]
+
+    def numbered(self, server: str | None = None) -> list[tuple[int, JsonObject]]:
+        """See `Keeping`."""
         if self._marked_of is not self.store.past:  # it comes late where the file could not be read at once
             self._marked_of = self.store.past
-            self._marked = [{**event.view, "earlier": True} for event in self._marked_of]
+            self._marked = [(0, {**event.view, "earlier": True}) for event in self._marked_of]
         if server is None:
-            return [*self._marked, *self._own, *self._removals]
-        return [view for view in (*self._marked, *self._removals) if view.get("server") == server]
+            return [*self._marked, *sorted((*self._own, *self._removals), key=lambda kept: kept[0])]
+        return [kept for kept in (*self._marked, *self._removals) if kept[1].get("server") == server]
 
     async def copy(self) -> BinaryIO:
         """See `Keeping`."""

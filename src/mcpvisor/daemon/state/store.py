@@ -161,7 +161,7 @@ class StateStore:
     # Events of handlers
 
     def kept_events(self) -> list[KeptEvent]:
-        """All that are kept, dead letters among them, the oldest first."""
+        """All that are kept, dead letters among them, in the order in which they came."""
         return list(self._values[EVENTS].values())
 
     def keep_event(self, kept: KeptEvent) -> int:
@@ -284,8 +284,8 @@ class StateStore:
     def _load(self, loaded: Loaded) -> None:
         self._is_loaded = True
         for table, values in loaded.values.items():
-            known = self._values[table]
-            known.update({key: value for key, value in values.items() if (table, key) not in self._touched})
+            before = {key: value for key, value in values.items() if (table, key) not in self._touched}
+            self._values[table] = before | self._values[table]
         self._touched.clear()
         self._used = {session.id_hash: session.used_at for session in self.sessions()}
         self.past = loaded.events

@@ -50,8 +50,8 @@ class Table:
 
     @property
     def select(self) -> str:
-        """Every row."""
-        return f"SELECT {', '.join(self.columns)} FROM {self.name}"  # noqa: S608 # names of ours
+        """Every row, in the order in which their keys came: an update leaves a row in its place."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY rowid"  # noqa: S608 # names of ours
 
 
 def _object(data: object) -> dict[str, Any]:

@@ -74,6 +74,12 @@ class ServerCredentials:
         """Wall-clock expiry of what was fetched; None where nothing was, or nothing is known of it."""
         return self._held.expires_at if self._held is not None else None
 
+    @property
+    def is_penniless(self) -> bool:
+        """Whether the last try to have credentials failed, and none that were fetched before are good."""
+        held = self._held is not None and self._held.is_good(time.time())
+        return self._fault is not None or (self._patience.failure is not None and self._fixed is None and not held)
+
     # Orders of the actor
 
     def respecified(self, spec: ServerSpec) -> None:

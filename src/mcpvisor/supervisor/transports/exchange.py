@@ -20,6 +20,7 @@ from mcpvisor.supervisor.transports.ahead import AheadReader
 from mcpvisor.supervisor.transports.codec import MAX_BATCH, Unreadable
 from mcpvisor.supervisor.transports.intake import Intake
 from mcpvisor.supervisor.transports.left_calls import LeftCalls
+from mcpvisor.supervisor.transports.noise import count_noise
 
 JsonObject = dict[str, Any]
 ProgressSink = Callable[[JsonObject], None]
@@ -63,6 +64,10 @@ class WireHooks(Protocol):
 
     def noise(self, excerpt: bytes) -> None:
         """Bytes on the wire that are no JSON-RPC message."""
+        ...
+
+    def noise_dropped(self, lines: int) -> None:
+        """So many lines more were none, above the rate at which they are looked at."""
         ...
 
     def refused(self, reason: str, detail: str) -> None:
@@ -272,6 +277,14 @@ class Exchange:
     def _noise(self, data: bytes) -> None:
         if self.intake.admits():
             self._hooks.noise(data[:_EXCERPT])
+        else:
+            self._hooks.noise_dropped(1)
+
+    def drop_unread(self, data: bytes, lines: int) -> None:
+        """So many whole lines are above the rate, and not worth to be parsed; those that are surely no messages are counted."""
+        self.intake.dropped(lines)
+        if noise := count_noise(data):
+            self._hooks.noise_dropped(noise)
 
     def _sort_method(self, message: JsonObject, method: str, params: JsonObject, within: Pending | None) -> PeerRequest | None:
         if not self.intake.admits(method):

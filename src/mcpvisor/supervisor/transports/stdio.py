@@ -216,7 +216,7 @@ class StdioWire(Wire):
         whole, _, tail = rest.rpartition(b"\n")
         if not whole:
             return data
-        self._exchange.intake.dropped(whole.count(b"\n") + 1)
+        self._exchange.drop_unread(whole, whole.count(b"\n") + 1)
         return head + b"\n" + tail
 
     def _read_some(self) -> bytes | None:
@@ -238,7 +238,7 @@ class StdioWire(Wire):
             refusal = Unreadable("size", f"a line of {line.size} bytes is over the limit of {self._max_message}")
             self._exchange.unreadable(line.ends, refusal)
         elif self._exchange.intake.drops_unread(line):
-            self._exchange.intake.dropped(1)
+            self._exchange.drop_unread(line, 1)
         elif not self._is_spoken_to and line[:1] != b"{" and _FOREIGN_FRAME.fullmatch(line):
             detail = "the server frames its messages with Content-Length headers; MCP over stdio is one message a line"
             self.finish(WireEnd(cause="protocol", detail=detail))
