@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import uuid
@@ -35,10 +36,10 @@ def enclosed(daemon, delegated: Path, monkeypatch: pytest.MonkeyPatch, tmp_path:
     python.write_text(f'#!/bin/sh\necho 0 > {delegated}/cgroup.procs\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
 
-    def start(servers: str) -> RunningDaemon:
+    def start(servers: str, **keys: str) -> RunningDaemon:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", str(python))
-            return daemon(servers)
+            return daemon(servers, **keys)
 
     return start
 
@@ -74,3 +75,16 @@ def test_each_generation_has_a_group_and_nothing_of_it_is_left(enclosed, delegat
     assert held or second["limits_not_enforced"].startswith("memory, tasks: ")
     assert ["supervisor"] == groups(delegated)
     assert "" == (delegated / "supervisor" / "cgroup.procs").read_text()
+
+
+def test_a_process_that_hides_reaches_no_socket_of_the_daemon(enclosed, servers, tmp_path):
+    """A server's process without parents, session and environment of ours is refused on both sockets, by its group."""
+    gateway, file = tmp_path / "gateway.sock", tmp_path / "said.json"
+    control = tmp_path / "control.link"
+    hiding = puppet("hiding", servers / "stdio_escaping.py", file, gateway, control)
+    running = enclosed(hiding, auth="auto", listen=f'"unix:{gateway}"')
+    control.symlink_to(running.socket)
+    running.until(file.exists, "the words of the hidden process")
+
+    assert ["HTTP/1.1 403 Forbidden"] * 2 == json.loads(file.read_text())
+    assert "hiding" == running.server("hiding")["name"]  # who is no server's process is served

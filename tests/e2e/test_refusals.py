@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 from tests import nursery
 from tests.e2e.running import RunningDaemon
+from tests.faults.stores import mounted
 
 from mcpvisor.supervisor.process.sweep import find_marked
+
+PAGE = os.sysconf("SC_PAGESIZE")
 
 
 class Attempt:
@@ -60,10 +64,7 @@ def test_a_taken_port_of_the_metrics(tmp_path: Path, taken: str) -> None:
     """The same for the metrics."""
     code, said = Attempt(tmp_path, metrics=taken).run()
 
-    assert code == 78
-    assert said.startswith("mcpvisor: ")
-    assert f"listen {taken}: Address already in use" in said
-    assert "\n" not in said
+    assert (code, said) == (78, f"mcpvisor: metrics.listen: {taken}: Address already in use; another program has it")
 
 
 def test_the_socket_and_the_folder_of_another_daemon(daemon: Callable[..., RunningDaemon], tmp_path: Path) -> None:
@@ -78,6 +79,19 @@ def test_the_socket_and_the_folder_of_another_daemon(daemon: Callable[..., Runni
     assert f"another daemon listens on {first.socket}: stop it, or give this one another control.listen" in by_socket[1]
     assert by_folder == (75, f"mcpvisor: another daemon uses {first.folder}/state (see `mcpvisor status`)")
     assert first.status()["healthy"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount")
+@pytest.mark.parametrize("free", [0, 2])
+def test_a_disk_that_is_full_at_the_first_start(tmp_path: Path, free: int) -> None:
+    """Whatever cannot be written first, of the folder's files or the gateway's: 75, for the disk will have room again."""
+    (tmp_path / "a").mkdir()
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={16 * PAGE},mode=700", "tmpfs") as there:
+        (there / "filler").write_bytes(bytes((16 - free) * PAGE))
+        code, said = Attempt(tmp_path / "a", state_dir=str(there / "state")).run()
+
+    assert code == 75
+    assert re.fullmatch(r"mcpvisor: .*/disk/state/\S+ .*cannot be written \(No space left on device\).*", said)
 
 
 def test_a_token_that_is_none(tmp_path: Path) -> None:

@@ -6,14 +6,18 @@ import asyncio
 import contextlib
 import gc
 import socket
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
 import anyio.to_thread
 import pytest
+from tests.waiting import until
 
-from mcpvisor.metrics.listener import SCRAPES_AT_ONCE, MetricsServer, parse_listen
+from mcpvisor.metrics.listener import MetricsServer, parse_listen
+from mcpvisor.metrics.scrapers import SCRAPES_AT_ONCE, WAITING_AT_ONCE, Shortage
 
 
 @pytest.fixture
@@ -33,6 +37,29 @@ def scrape(server: MetricsServer, accept: str = "") -> bytes:
 def connect(server: MetricsServer) -> socket.socket:
     host, port = parse_listen(server.addresses[0])
     return socket.create_connection((host, port), timeout=20)
+
+
+def scraped_or_refused(server: MetricsServer) -> bytes:
+    try:
+        return scrape(server)
+    except urllib.error.HTTPError as refused:
+        return refused.read()
+
+
+class SlowCollector:
+    """Keeps the scrape that it is asked for first, and so all others, until they may go on."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self.go_on = threading.Event()
+
+    def describe(self) -> list[object]:
+        return []
+
+    def collect(self) -> list[object]:
+        self.is_asked.set()
+        assert self.go_on.wait(20)
+        return []
 
 
 def test_port_0_takes_a_free_one_and_says_which(server):
@@ -60,7 +87,7 @@ def test_a_taken_port_is_one_clear_error_and_nothing_stays_bound(scene, server):
         free.bind(("127.0.0.1", 0))
         other = f"127.0.0.1:{free.getsockname()[1]}"
     second = MetricsServer(scene.registry, [other, taken])
-    with pytest.raises(OSError, match=f"listen {taken}: Address already in use"):
+    with pytest.raises(OSError, match=f"metrics.listen: {taken}: Address already in use; another program has it"):
         second.start()
 
     with socket.socket() as again:
@@ -77,7 +104,7 @@ def test_a_bad_listen_names_the_key_and_the_remedy(listen):
 
 def test_a_slow_scraper_blocks_nobody(server):
     """Readers that send half a head, or take nothing, leave the others their answer."""
-    stuck = [connect(server) for _ in range(SCRAPES_AT_ONCE - 1)]
+    stuck = [connect(server) for _ in range(WAITING_AT_ONCE)]
     for connection in stuck:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: loc")
     try:
@@ -87,17 +114,96 @@ def test_a_slow_scraper_blocks_nobody(server):
             connection.close()
 
 
-def test_too_many_scrapes_at_once_are_told_so(server):
-    """When all places are held, a further reader gets 503 at once instead of waiting."""
-    stuck = [connect(server) for _ in range(SCRAPES_AT_ONCE)]
-    for connection in stuck:
-        connection.sendall(b"GET")
-    try:
-        with connect(server) as further:
-            assert further.recv(100).startswith(b"HTTP/1.1 503 ")
-    finally:
-        for connection in stuck:
-            connection.close()
+def test_who_only_connects_gives_way_to_who_asks(server):
+    """However many connections ask nothing, each scrape is answered; the oldest of them are closed for the newest."""
+    with contextlib.ExitStack() as exits:
+        idle = [exits.enter_context(connect(server)) for _ in range(WAITING_AT_ONCE + 4)]
+        idle[0].settimeout(20)
+        assert b"" == idle[0].recv(10)
+        for _ in range(3):
+            idle += [exits.enter_context(connect(server)) for _ in range(SCRAPES_AT_ONCE)]
+            assert b"mcpvisor_build_info" in scrape(server)
+
+
+def test_a_request_that_has_arrived_whole_is_served(server):
+    """Newcomers take no place of one that has asked, however many they are."""
+    with contextlib.ExitStack() as exits:
+        asking = exits.enter_context(connect(server))
+        asking.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        for _ in range(4 * WAITING_AT_ONCE):
+            exits.enter_context(connect(server))
+
+        assert asking.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_that_comes_in_pieces_is_put_together(server):
+    """What a scraper says is read to its end, whatever it arrives in."""
+    with connect(server) as asking:
+        for piece in (b"GET /metrics HT", b"TP/1.1\r\nHost: 127.0.0.1\r", b"\n\r", b"\n"):
+            asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            asking.sendall(piece)
+            assert b"mcpvisor_build_info" in scrape(server)
+
+        assert asking.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.anyio
+async def test_who_takes_no_answer_gives_way(scene, server):
+    """Readers that ask and take nothing hold no place that another needs."""
+    scene.fill(200)
+    address = parse_listen(server.addresses[0])
+    with contextlib.ExitStack() as exits:
+        for _ in range(SCRAPES_AT_ONCE):
+            stuck = exits.enter_context(socket.socket())
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(address)
+            stuck.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await until(lambda: b"mcpvisor_build_info" in scraped_or_refused(server))
+
+
+def test_too_many_scrapes_at_once_are_told_so(scene, server):
+    """When all places are held by scrapes that are worked on, a further one gets 503 at once instead of waiting."""
+    slow = SlowCollector()
+    scene.registry.register(slow)
+    with contextlib.ExitStack() as exits:
+        asking = [exits.enter_context(connect(server)) for _ in range(SCRAPES_AT_ONCE)]
+        for one in asking:
+            one.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert slow.is_asked.wait(20)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            scrape(server)
+        slow.go_on.set()
+
+        assert [b"HTTP/1.1 200 "] * SCRAPES_AT_ONCE == [one.recv(100)[:13] for one in asking]
+
+
+def test_want_of_room_is_logged_once(server, caplog):
+    """A flood of connections is one warning that says what was done about it, not one for each."""
+    with contextlib.ExitStack() as exits:
+        for _ in range(3 * WAITING_AT_ONCE):
+            exits.enter_context(connect(server))
+        assert b"mcpvisor_build_info" in scrape(server)
+
+    told = [record.message for record in caplog.records]
+    assert 1 == len(told), told
+    assert "connections that asked nothing, or took no answer, were closed for newer ones" in told[0]
+
+
+def test_a_shortage_is_told_when_it_begins_and_then_once_a_minute():
+    """What came meanwhile is counted, and nothing is told twice or left out."""
+    shortage = Shortage()
+    assert "" == shortage.tell(0.0)
+    shortage.gave_way(10.0)
+    assert "metrics: too many connections at once: 1 connections that asked nothing" in shortage.tell(10.0)
+    for at in range(11, 40):
+        shortage.gave_way(float(at))
+        shortage.refused(float(at))
+    assert "" == shortage.tell(69.9)
+    assert 70.0 == shortage.due_at
+    told = shortage.tell(70.0)
+    assert "29 connections" in told
+    assert "29 scrapes were refused" in told
+    assert shortage.due_at is None
 
 
 def test_a_head_without_end_is_refused(server):

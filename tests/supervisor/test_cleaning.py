@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+import unicodedata
 
 import pytest
 
-from mcpvisor.supervisor.cleaning import clean_text, escape_json
+from mcpvisor.supervisor.cleaning import clean_text, escape_json, marked
 
 
 @pytest.mark.parametrize(
@@ -25,12 +27,24 @@ from mcpvisor.supervisor.cleaning import clean_text, escape_json
         ("tag\U000e0041\U000e007f end\u2028next", "tag end next"),
         ("lone \ud800 surrogate", "lone \ufffd surrogate"),
         (b"\x1b", ""),
+        ("pass\xadword \u2061a\u200db\u180e", "password ab"),
         (b"", ""),
     ],
 )
 def test_nothing_that_steers_is_left(raw, clean):
     """Escapes, controls and direction marks go; spaces of all kinds become one; what is no text becomes U+FFFD."""
     assert clean == clean_text(raw, 100)
+
+
+def test_no_format_character_is_left():
+    """Whatever Unicode calls a control or a format character is neither shown nor passed on in JSON; all else is."""
+    every = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in ("Cc", "Cf")]
+    text = "".join(every)
+
+    assert "" == clean_text(text, len(text) + 1).replace("\ufffd", "").strip()
+    assert [] == [one for one in every if one in escape_json(json.dumps(text, ensure_ascii=False))]
+    assert {"\ufffd", "\t"} == set(marked(text))
+    assert "größe 🦑 日本" == marked("größe 🦑 日本")
 
 
 def test_text_is_cut_with_a_sign():
@@ -51,7 +65,9 @@ def test_work_is_bounded_whatever_the_length(piece):
     assert seconds < 0.05
 
 
-@pytest.mark.parametrize("character", ["\x7f", "\x85", "\x9b", "\u2028", "\u200b", "\u202e", "\u2066", "\ufeff", "\U000e0041"])
+@pytest.mark.parametrize(
+    "character", ["\x7f", "\x85", "\x9b", "\u2028", "\u200b", "\u202e", "\u2066", "\ufeff", "\U000e0041", "\xad"]
+)
 def test_json_says_the_same_without_what_steers(character):
     """Controls, direction marks and line ends of all kinds become escapes, other text stays readable, the value is the same."""
     value = {f"größe{character}": [f"🦑{character}\n"]}

@@ -85,7 +85,8 @@ class Daemon:
                     await self._run(exits, tasks, on_ready)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise only_error(group) from None  # what could not be opened is told as itself, not as a group of one
+            error = only_error(group)  # what could not be opened is told as itself, not as a group of one
+            raise error from error.__cause__  # which says whether it passes by itself
         self._parts.notifier.close()
         _log.info("stopped")
 

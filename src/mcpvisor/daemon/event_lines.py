@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from mcpvisor.daemon.local_time import iso_time
 from mcpvisor.daemon.redaction import clean, clean_text
 from mcpvisor.supervisor import events as ev
 from mcpvisor.supervisor import host_events
+from mcpvisor.supervisor.cleaning import marked
 from mcpvisor.supervisor.states import State
 
 Emit = Callable[[str, str, dict[str, Any]], None]
@@ -27,7 +27,6 @@ _STATE_LEVELS: Final = {
     State.FAILED: "error",
 }
 """The states on the way from one to another are for debugging; those that last are news."""
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 class EventLines:
@@ -65,8 +64,7 @@ class EventLines:
         own: dict[str, Any] = {"mcp_event": type(event).__name__}
         if isinstance(event, ev.ServerEvent):
             own["server"] = event.server
-        message = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", clean_text(message))
-        self._emit(level, message, {**own, **clean(fields)})
+        self._emit(level, marked(clean_text(message)), {**own, **clean(fields)})
 
 
 def _state_changed(event: ev.ServerStateChanged) -> Line:

@@ -53,6 +53,7 @@ async def open_listeners(
             first_list_wait=settings.gateway.first_list_wait,
         ),
         instance=given.state.instance,
+        subtree=given.subtree,
         health=standing.health,
         observer=given.recorder,
         keeper=parts.keeper.store,
@@ -80,6 +81,7 @@ async def open_listeners(
         facts,
         listen=settings.control.listen,
         instance=given.state.instance,
+        subtree=given.subtree,
         keeping=parts.keeper,
         desk=parts.desk,
         more=[

@@ -17,7 +17,7 @@ from typing import Any, Final
 from structlog.dev import ConsoleRenderer
 
 from mcpvisor.daemon.log_sink import LogRecord
-from mcpvisor.supervisor.cleaning import escape_json
+from mcpvisor.supervisor.cleaning import escape_json, marked
 
 JOURNAL_SOCKET: Final = "/run/systemd/journal/socket"
 PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
@@ -25,7 +25,6 @@ MESSAGE_IDS: Final = uuid.UUID("6f0d1f6e-3c5b-4c0b-9d0e-5b1b6c3a7e52")
 """The name space of the message ids: `uuid5(MESSAGE_IDS, event name)` is the MESSAGE_ID of an event type, for good."""
 
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-_CONTROL: Final = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
 _NO_FIELD_CHARACTER: Final = re.compile(r"[^A-Z0-9_]")
 
 
@@ -122,7 +121,7 @@ class JsonWriter:
 
 
 class ConsoleWriter:
-    """Writes lines for a person at a terminal; control characters never reach it."""
+    """Writes lines for a person at a terminal; what cannot be seen never reaches it."""
 
     name = "console"
 
@@ -143,7 +142,7 @@ class ConsoleWriter:
 
 
 def _visible(value: Any) -> Any:
-    return value.translate(_CONTROL) if isinstance(value, str) else value
+    return "\n".join(map(marked, value.split("\n"))) if isinstance(value, str) else value
 
 
 def _as_text(value: Any) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mcpvisor.supervisor.process.delegation import Subtree
+
 _UCRED: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59  # <asm-generic/socket.h>; the socket module has no name for it
 _MAX_GROUPS: Final = 256
@@ -36,8 +38,11 @@ def peer_of(sock: socket.socket) -> Peer | None:
     return Peer(pid, uid, frozenset({gid, *struct.unpack(f"{len(raw) // 4}I", raw)}))
 
 
-def is_of_instance(peer: Peer, instance: str) -> bool:
-    """Whether a peer is a process that this daemon started, or a descendant of one: by its mark or by its ancestors.
+def is_of_instance(peer: Peer, instance: str, subtree: Subtree) -> bool:
+    """Whether a peer is a process that this daemon started, or a descendant of one.
+
+    It is known by its mark, by its ancestors, and by its control group where servers have such below `subtree`: without those,
+    one that has left its parents and wiped its environment cannot be told from a stranger.
 
     A process that is gone cannot be told from one of ours and counts as such. Pid 0 is a process outside of our pid
     namespace, in which all of ours live. Where /proc shows no processes of other users (ProtectProc=invisible), those are
@@ -47,6 +52,8 @@ def is_of_instance(peer: Peer, instance: str) -> bool:
         return False
     mark = f"MCPVISOR_INSTANCE={instance}".encode()
     try:
+        if subtree.path is not None and subtree.holds(Path(f"/proc/{peer.pid}/cgroup").read_text()):
+            return True
         return mark in Path(f"/proc/{peer.pid}/environ").read_bytes().split(b"\0") or _descends_from_us(peer.pid)
     except PermissionError:
         return _descends_from_us(peer.pid)  # another user's process, whose environment is not ours to read

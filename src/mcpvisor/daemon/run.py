@@ -98,10 +98,10 @@ async def _run_with(
         _complain(str(error))
         return Exit.TEMPORARY
     except PermissionError as error:
-        _complain(str(error))
+        _complain(_told(error))
         return Exit.PERMISSION
     except (StateDirUnusable, ListenFailed, GatewayError, OSError) as error:
-        _complain(str(error))
+        _complain(_told(error))
         return Exit.TEMPORARY if _is_passing(error) else Exit.CONFIG
     finally:
         log.close()
@@ -112,6 +112,13 @@ def _is_passing(error: BaseException) -> bool:
     """Whether a fault may be gone at the next try: a full disk must not keep the daemon down for good."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _told(error: Exception) -> str:
+    """Its own words, without the number that Python puts before those of the system."""
+    if isinstance(error, OSError) and error.filename is None and error.strerror:
+        return error.strerror
+    return str(error)
 
 
 def _complain(text: str) -> None:

@@ -1,25 +1,16 @@
-"""Owns the threads and sockets that serve `/metrics`, apart from the event loop, so that a stuck loop can be seen."""
+"""Owns the sockets on which `/metrics` is listened for, apart from the event loop, so that a stuck loop can be seen."""
 
 from __future__ import annotations
 
-import logging
+import errno
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from http import HTTPStatus
-from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from mcpvisor.metrics.exposition import Exposition, refusal
-
-_log = logging.getLogger(__name__)
-
-SCRAPES_AT_ONCE: Final = 8
-HEAD_BYTES: Final = 16 * 1024
-HEAD_SECONDS: Final = 5.0
-WRITE_SECONDS: Final = 15.0
+from mcpvisor.metrics.exposition import Exposition
+from mcpvisor.metrics.scrapers import Scrapers
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
@@ -34,21 +25,13 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 class MetricsListener:
-    """One listening address. `start` binds it, `stop` ends it within a second; both are for the owner's thread.
-
-    Scrapes are served on threads of their own, at most `SCRAPES_AT_ONCE`; further ones get 503 at once. Each has
-    `HEAD_SECONDS` to say what it wants and `WRITE_SECONDS` to take it, in all, so that no reader is worth waiting for.
-    """
+    """One listening address. `start` binds it, `stop` ends it within a second; both are for the owner's thread."""
 
     def __init__(self, exposition: Exposition, listen: str) -> None:
-        self._exposition = exposition
         self._host, self._port = parse_listen(listen)
+        self._scrapers = Scrapers(exposition)
         self._socket: socket.socket | None = None
-        self._acceptor: threading.Thread | None = None
-        self._slots = threading.BoundedSemaphore(SCRAPES_AT_ONCE)
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def address(self) -> str:
@@ -57,7 +40,7 @@ class MetricsListener:
         return f"{host}:{self._port}"
 
     def start(self) -> None:
-        """Listen from now on. Raises OSError with the address in its text."""
+        """Listen from now on. Raises OSError with key, address and remedy in its text."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -66,106 +49,21 @@ class MetricsListener:
             listening.listen(64)
         except OSError as error:
             listening.close()
-            raise OSError(error.errno, f"[metrics] listen {self.address}: {error.strerror}") from error
+            hint = "another program has it" if error.errno == errno.EADDRINUSE else "choose another address"
+            raise OSError(error.errno, f"metrics.listen: {self.address}: {error.strerror}; {hint}") from error
         self._port = listening.getsockname()[1]
         self._socket = listening
-        self._acceptor = threading.Thread(target=self._accept, args=(listening,), name="metrics", daemon=True)
-        self._acceptor.start()
+        self._thread = threading.Thread(target=self._scrapers.run, args=(listening,), name="metrics", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """End listening and whatever is being served. A listener that never started is no error."""
-        if self._socket is None or self._acceptor is None:
+        if self._socket is None or self._thread is None:
             return
-        with self._lock:
-            self._stopping.set()
-            for connection in self._open:
-                _shut(connection)
-        _shut(self._socket)  # wakes the acceptor, which a mere close would not
-        self._acceptor.join(timeout=1.0)
+        self._scrapers.stop(self._socket)
+        self._thread.join(timeout=1.0)
         self._socket.close()
         self._socket = None
-
-    def _accept(self, listening: socket.socket) -> None:
-        while not self._stopping.is_set():
-            try:
-                connection, _ = listening.accept()
-            except OSError as error:
-                if self._stopping.is_set():
-                    return
-                _log.warning("metrics: cannot accept a connection: %s", error)
-                time.sleep(0.1)  # no free descriptor: there will be one, and a spinning thread would not help
-                continue
-            if self._slots.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection,), name="metrics scrape", daemon=True).start()
-            else:
-                _turn_away(connection)
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                with self._lock:
-                    if self._stopping.is_set():
-                        return
-                    self._open.add(connection)
-                try:
-                    self._answer(connection)
-                finally:
-                    with self._lock:
-                        self._open.discard(connection)
-        except OSError as error:  # the reader went away or was too slow: its loss, and no news for an operator
-            _log.debug("metrics: a scrape ended early: %s", error)
-        except Exception:  # noqa: BLE001  # the last frame of a thread: what is not logged here is lost
-            _log.exception("metrics: a scrape failed")
-        finally:
-            self._slots.release()
-
-    def _answer(self, connection: socket.socket) -> None:
-        head = _read_head(connection)
-        if head is None:
-            response = refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {HEAD_BYTES} bytes")
-        elif not head:
-            return
-        else:
-            response = self._exposition.respond(head)
-        _write(connection, response)
-
-
-def _read_head(connection: socket.socket) -> bytes | None:
-    """The head without its empty line; empty when the peer left before its end, None when it is too long."""
-    deadline = time.monotonic() + HEAD_SECONDS
-    received = b""
-    while b"\r\n\r\n" not in received:
-        if len(received) > HEAD_BYTES:
-            return None
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        data = connection.recv(4096)
-        if not data:
-            return b""
-        received += data
-    return received.partition(b"\r\n\r\n")[0]
-
-
-def _write(connection: socket.socket, response: bytes) -> None:
-    connection.settimeout(WRITE_SECONDS)
-    connection.sendall(response)  # its timeout covers all of the data, not each piece of it
-    connection.shutdown(socket.SHUT_WR)
-
-
-def _turn_away(connection: socket.socket) -> None:
-    """Say 503 without waiting for anything."""
-    with connection:
-        connection.setblocking(False)
-        try:
-            connection.send(refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many scrapes at once", ("Retry-After: 5",)))
-        except OSError as error:
-            _log.debug("metrics: a scraper that was turned away had gone already: %s", error)
-
-
-def _shut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError as error:
-        _log.debug("metrics: a socket was closed already: %s", error)
 
 
 class MetricsServer:

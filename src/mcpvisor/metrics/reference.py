@@ -20,6 +20,10 @@ be read while the event loop is stuck. Labels take their values from the configu
 in none of them is `_OTHER`. `implementation` and `protocol_version` are the server's own words, cut to 64 characters, and
 have one series per server. The series of a server go when the server is removed.
 
+At most 8 scrapes are answered at a time, a further one gets 503 with `Retry-After`. Who connects has 5 s to ask. Nobody keeps
+others out by being connected: of the connections that have not asked, 32 at most, the oldest is closed for a newer one, and so
+is a reader that takes nothing of its answer while all 8 places are taken. The log says so at the begin, then once a minute.
+
 A tool that answers with `isError` counts as the outcome `ok` (the server did answer) with the `error_type` `tool_error`.
 
 `mcpvisor_server_stdout_noise_lines_total` counts each line, also above the rate at which a server is listened to (500

@@ -16,14 +16,13 @@ _ESCAPES: Final = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # every other escape
 )
 _SPACES: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
-_UNSEEN: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these turn the direction of what follows
-    "\u200b\u2060\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"  # these hide text, or text within text
+_FORMAT: Final = (
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
-_UNSEEN_IN_JSON: Final = re.compile(
-    "[\x7f-\x9f\u2028\u2029\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
+"""Format characters, all of them: they turn the direction of what follows, or hide text, or text within text."""
+_UNSEEN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
+_UNSEEN_IN_JSON: Final = re.compile(f"[\x7f-\x9f\u2028\u2029{_FORMAT}]")
 """What JSON leaves as it is in its texts, and a terminal or a reader of lines does not."""
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -44,6 +43,13 @@ def clean_text(raw: bytes | str, limit: int) -> str:
     if len(text) > limit or len(raw) > len(head):
         text = text[: limit - 1] + _ELLIPSIS
     return text
+
+
+def marked(text: str) -> str:
+    """The text as it is, but for U+FFFD in place of whatever cannot be seen; tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in text)
 
 
 def clip(text: str, limit: int) -> str:

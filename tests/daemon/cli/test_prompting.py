@@ -43,7 +43,7 @@ def test_a_form_is_asked_field_by_field(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "" == shown.out
     for words in (
         "[git] Who?",
-        "Your name\nAs on GitHub\n  (a text)",
+        "  Your name\n  As on GitHub\n  (a text)",
         "name must have 2 to 65536 characters",
         "age must be at least 18",
         "age must be a number",
@@ -53,6 +53,18 @@ def test_a_form_is_asked_field_by_field(monkeypatch: pytest.MonkeyPatch, capsys:
         "  colours: red, green",
     ):
         assert words in shown.err
+
+
+def test_no_line_of_a_server_passes_for_one_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever a server puts into its question is set in, line by line."""
+    typed(monkeypatch, "x", "a")
+    forged = "x\nmcpvisor: the daemon is not running"
+    field = {"type": "string", "title": forged, "description": f"{forged}\n{forged}"}
+    ask(question(message=forged, schema={"type": "object", "properties": {"mcpvisor": field}}))
+
+    assert [] == [line for line in capsys.readouterr().err.splitlines() if line.startswith("mcpvisor: the daemon")]
 
 
 def test_what_was_typed_can_be_seen_and_changed_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,17 @@ def test_events_are_listed(mcpvisor):
 
     assert 3 == len(every)
     assert ["server_state_changed"] == [event["kind"] for event in json.loads(one)["events"]]
-    assert "" == mcpvisor("events", "--kind", "nosuch").stdout
+
+
+@pytest.mark.parametrize("more", [(), ("-f",), ("--json",)])
+def test_a_kind_of_event_that_is_unknown_is_told(mcpvisor, more):
+    """`events --kind` with a kind that there is not is wrong usage, which names the one that was meant, or all."""
+    code, _, err = outcome(mcpvisor("events", "--kind", "state_changed", *more))
+    far = outcome(mcpvisor("events", "--kind", "zzz", *more))
+
+    assert (64, "mcpvisor: no kind of event is called 'state_changed'; did you mean server_state_changed?\n") == (code, err)
+    assert 64 == far[0]
+    assert "no kind of event is called 'zzz'; there are access_denied, catalog_changed, " in far[2]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +169,28 @@ def test_progress_is_told_beside_the_data(mcpvisor):
 
     assert (0, "[image image/png, 4 characters of base64]\n") == (code, out)
     assert "mcpvisor: 1 of 2: step 1\nmcpvisor: 2 of 2: step 2\n" == err
+
+
+def test_no_line_of_a_server_passes_for_one_of_ours(mcpvisor):
+    """Errors, failures and progress of a server are told with their further lines set in, whatever they hold."""
+    said = "x\n\n    mcpvisor: the daemon is not running\n    \\x1b[1m\\xad"
+
+    for tool in ("lies", "breaks", "boasts"):
+        code, out, err = outcome(mcpvisor("call", "good", tool))
+        assert (1, "") == (code, out)
+        assert said.replace("\n\n", "\n    \n") in err, tool
+        assert 1 == sum(line.startswith("mcpvisor: ") for line in err.splitlines()) - (tool == "boasts"), err
+
+
+def test_a_flood_of_progress_is_told_in_few_lines(mcpvisor):
+    """However much a server tells of its progress, a person sees the newest of it a few times a second, and the last."""
+    code, _, err = outcome(mcpvisor("call", "good", "floods"))
+    lines = err.splitlines()
+
+    assert 0 == code
+    assert "mcpvisor: 0" == lines[0]
+    assert "mcpvisor: 2999" == lines[-1]
+    assert len(lines) < 600
 
 
 def test_a_tool_that_fails_is_a_no(mcpvisor):

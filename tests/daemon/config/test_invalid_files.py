@@ -72,6 +72,11 @@ EXPECTED = {
     "json-key-twice.json": ("4", "mcpServers.a", "written twice in one object; the first is at line 3"),
     "json-lifecycle.json": ("2", "mcpServers.a.lifecycle", 'not a word that is known here; expected "initialize", "auto"'),
     "json-mcp-list.json": ("2", "mcp", "is a list; expected mcp as one object of servers"),
+    "json-control.json": (
+        "3",
+        "",
+        r"not valid JSON: Invalid control character: in a string a line end is written \n, a tab \t",
+    ),
     "json-nan.json": ("1", "", "not valid JSON: NaN is no JSON number"),
     "json-no-root.json": ("2", "mcpservers", "the file has no table of servers; expected"),
     "json-restart-policy.json": ("3", "mcpServers.a.restartPolicy.initialDelayMs", "0: not allowed here; expected a whole"),

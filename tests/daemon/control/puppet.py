@@ -82,6 +82,10 @@ def a_status(name: str, state: State = State.READY, **other: Any) -> ServerStatu
     return ServerStatus(**{**values, **other})
 
 
+FORGED = "x\n\nmcpvisor: the daemon is not running\n\x1b[1m\xad"
+"""What a server may say that would like to be taken for the program that shows it."""
+
+
 class PuppetConnection:
     """A door whose answer is chosen by the name of the tool."""
 
@@ -119,6 +123,23 @@ class PuppetConnection:
             on_progress({"progress": step, "total": 2, "message": f"step {step}"})
             await anyio.lowlevel.checkpoint()
         return {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}
+
+    async def _lies(self, arguments, on_progress):
+        return {"content": [{"type": "text", "text": FORGED}], "isError": True}
+
+    async def _breaks(self, arguments, on_progress):
+        raise RequestFailed(Outcome.PEER_ERROR, "error", FORGED)
+
+    async def _boasts(self, arguments, on_progress):
+        on_progress({"progress": 1, "message": FORGED})
+        return {"content": [], "isError": True}
+
+    async def _floods(self, arguments, on_progress):
+        for step in range(3000):
+            on_progress({"progress": step})
+            if not step % 100:
+                await anyio.sleep(0)
+        return {"content": []}
 
     async def _hangs(self, arguments, on_progress):
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpvisor.supervisor.process.delegation import NotDelegated, group_folder
+from mcpvisor.supervisor.process.delegation import NotDelegated, Subtree, group_folder
 
 HYBRID = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -48,6 +48,27 @@ def test_a_group_that_cannot_be_had_says_why(groups, mounts, why):
     """Version 1, nothing mounted, and a group outside of the mount are each told in words."""
     with pytest.raises(NotDelegated, match=why):
         group_folder(groups, mounts)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "is_held"),
+    [
+        ("/a/unit", "0::/a/unit/git-1\n", True),
+        ("/a/unit", "5:memory:/x\n0::/a/unit/git-hub_2-17/below\n", True),
+        ("/a/unit", "0::/a/unit/supervisor\n", False),
+        ("/a/unit", "0::/a/unit\n", False),
+        ("/a/unit", "0::/a/unit-2/git-1\n", False),
+        ("/a/unit", "0::/git-1\n", False),
+        ("/a/unit", "5:memory:/a/unit/git-1\n", False),
+        ("", "0::/git-1\n", True),
+        ("", "0::/../git-1\n", False),
+        ("", "0::/\n", False),
+    ],
+)
+def test_a_process_of_a_server_is_known_by_its_group(name, groups, is_held):
+    """What is in a server's group, or below it, is a server's; our own leaf and everything outside is not."""
+    assert is_held is Subtree(path=Path("/c"), name=name).holds(groups)
+    assert not Subtree(name=name, why_not="nobody gave us one").holds(groups)
 
 
 TAKER = """

@@ -39,6 +39,11 @@ def say_json_line(value: Any) -> None:
 
 
 def tell(message: str) -> None:
-    """Write a message for the person; it is never data."""
+    """Write a message for the person; it is never data. No line of it can pass for a message of its own."""
     sys.stdout.flush()
-    sys.stderr.write(f"mcpvisor: {clean(message)}\n")
+    sys.stderr.write(f"mcpvisor: {set_in(clean(message))}\n")
+
+
+def set_in(text: str) -> str:
+    """The text with all lines but the first set in: no line of it can pass for one of ours."""
+    return text.replace("\n", "\n    ")

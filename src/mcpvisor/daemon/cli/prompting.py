@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mcpvisor.daemon.cli.exits import CliError, Exit
-from mcpvisor.daemon.cli.output import clean, clean_line
+from mcpvisor.daemon.cli.output import clean, clean_line, set_in
 from mcpvisor.daemon.questions.fields import ChoiceField, ChoicesField, Field, FlagField, NumberField
 from mcpvisor.daemon.questions.form import STEPS, Form, read_form
 from mcpvisor.daemon.questions.misunderstanding import NotUnderstood
@@ -32,9 +32,9 @@ def ask(question: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises CliError when the input ends before an answer was given; nothing is sent then.
     """
-    _show(question["message"])
+    _show(f"  {set_in(question['message'])}")
     if question["mode"] == "url":
-        _show(f"It wants this address to be opened, which this program does not do:\n  {question['url']}")
+        _show(f"It wants this address to be opened, which this program does not do:\n  {clean_line(question['url'])}")
         return {"action": _choice("[a]ccept once you have consented to it, [d]ecline or [c]ancel")}
     form = _form(question["schema"])
     if not form.fields:
@@ -83,10 +83,10 @@ def _checked(value: Any, field: Field) -> Any:
 
 
 def _described(name: str, field: Field) -> str:
-    lines = [field.title or name, field.description]
+    lines = [f"  {set_in(text)}" for text in (field.title or name, field.description) if text]
     lines += [f"  {number}  {one.value}{_titled(one.title, one.value)}" for number, one in enumerate(field.options, 1)]
     hint = _HINTS.get(type(field), "a text")
-    return "\n".join([*filter(None, lines), f"  ({hint}{'' if field.required else ', or nothing'})"])
+    return "\n".join([*lines, f"  ({hint}{'' if field.required else ', or nothing'})"])
 
 
 def _titled(title: str, value: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from mcpvisor.daemon.cli.client import ControlClient, server_path
 from mcpvisor.daemon.cli.exits import CliError, Exit, Refused
 from mcpvisor.daemon.cli.output import clean, clean_line, say, say_json, tell
+from mcpvisor.daemon.cli.progress import Progress
 from mcpvisor.daemon.cli.screen import screen_of
 from mcpvisor.daemon.cli.table import table
 from mcpvisor.daemon.cli.verb import Verbs, add_verb, duration
@@ -105,14 +106,15 @@ def read_resource(arguments: argparse.Namespace) -> int:
 def _ask(arguments: argparse.Namespace, route: str, body: dict[str, Any], what: str) -> dict[str, Any]:
     """The raw result of a request to a server; its progress is told meanwhile. Raises CliError."""
     path = server_path(arguments.server, route)
-    for name, value in ControlClient(arguments.socket).follow(path, body=body):
-        if name == "progress":
-            if not arguments.json:
-                tell(_progress(value))
-        elif name == "result":
-            return value if isinstance(value, dict) else {}
-        else:
-            raise _Failed(value, what, arguments.server)
+    with Progress(tell) as progress:
+        for name, value in ControlClient(arguments.socket).follow(path, body=body):
+            if name == "progress":
+                if not arguments.json:
+                    progress.heard(_progress(value))
+            elif name == "result":
+                return value if isinstance(value, dict) else {}
+            else:
+                raise _Failed(value, what, arguments.server)
     raise CliError(Exit.NO_ANSWER, f"{what} on {arguments.server}: the daemon ended before there was an answer")
 
 

@@ -29,6 +29,7 @@ _COMMA = re.compile(_TEXT + r"|,(?=\s*[}\]])", re.DOTALL)
 _BRACKET = re.compile(_TEXT + rf"|[\[{{]|[\]}}]|[-+.0-9eE]{{{MAX_NUMBER + 1},}}", re.DOTALL)
 _NOT_BREAK = re.compile(r"[^\r\n]")
 _ODD_NUMBER = re.compile(_TEXT + r"|-?Infinity|NaN", re.DOTALL)
+_IN_TEXT: Final = r"in a string a line end is written \n, a tab \t"
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"[^,\]}\s]+")
@@ -51,7 +52,7 @@ def parse_json(text: str, file: Path) -> Document:
     except TooLarge as error:
         raise ConfigError(error.problem(file)) from error
     except json.JSONDecodeError as error:
-        raise ConfigError(_problem(file, lines.at(error.pos), f"not valid JSON: {error.msg}")) from error
+        raise ConfigError(_problem(file, lines.at(error.pos), f"not valid JSON: {_whole(error.msg)}")) from error
     except ValueError as error:  # NaN and Infinity
         odd = next((match for match in _ODD_NUMBER.finditer(plain) if match[0][0] != '"'), None)
         place = lines.at(odd.start()) if odd is not None else Position(1, 1)
@@ -72,6 +73,12 @@ def _problem(file: Path, place: Position, message: str, path: KeyPath = (), expe
     return Problem(
         file=file, line=place.line, column=place.column, key_path=show_path(path), message=message, expected=expected
     )
+
+
+def _whole(message: str) -> str:
+    """What the parser says as a whole sentence: it ends some with "at", and the place is told before them."""
+    message = message.removesuffix(" at").removesuffix(" starting")
+    return f"{message}: {_IN_TEXT}" if message.startswith("Invalid control character") else message
 
 
 def blank(text: str, file: Path) -> str:

@@ -32,7 +32,7 @@ from mcpvisor.daemon.control.keeping import Keeping
 from mcpvisor.daemon.control.probes import MissedProbes
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.control.requests import caller, flag_asked, flag_of, invalid, number_asked, read_object, seconds_of
-from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr
+from mcpvisor.daemon.control.streams import LIVE_ONLY, Past, follow_events, follow_stderr, known_kind
 from mcpvisor.daemon.control.subjects import subject_asked, ways_view
 from mcpvisor.daemon.control.views import change_view, facts_view, kind_of, line_view, server_view, status_view
 from mcpvisor.daemon.local_time import iso_time
@@ -150,7 +150,7 @@ class Operations:
         server = query.get("server")
         if server is not None and not self._keeping.past(server):
             self._supervisor.status(server)
-        kind = query.get("kind")
+        kind = known_kind(query.get("kind"))
         if "follow" in query and not flag_asked(query, "follow"):
             newest = number_asked(query, "backlog", _STDERR_LINES, _MOST_LINES)
             return json_response({"events": self._past.events(server, kind, newest), "live_only": kind in LIVE_ONLY})

@@ -118,8 +118,9 @@ class _Asked:
             answers: list[dict[str, Any] | ApiError] = []
 
             def note(progress: dict[str, Any]) -> None:
-                if receive.statistics().current_buffer_used < _SMALL_QUEUE:
-                    send.send_nowait(progress)
+                if receive.statistics().current_buffer_used == _SMALL_QUEUE:
+                    receive.receive_nowait()  # the newest says most
+                send.send_nowait(progress)
 
             async def ask() -> None:
                 with send:  # its end tells the loop below that no progress follows

@@ -25,6 +25,7 @@ from mcpvisor.daemon.control.protocol import ControlProtocol
 from mcpvisor.daemon.control.reloading import Reloading
 from mcpvisor.daemon.unix_socket import GROUP, ListenFailed, bind_unix, group_id, remove, socket_path
 from mcpvisor.daemon.web import QuietServer, quiet_config
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.supervisor import Supervisor
 
 _log = logging.getLogger(__name__)
@@ -38,8 +39,8 @@ _GRACE_SECONDS: Final = 2
 class ControlServer:
     """Serves the control API on unix sockets for as long as its context lasts.
 
-    `listen` are addresses of the form `unix:/path`, `instance` is the id that the daemon's servers carry: their processes are
-    refused. `more` are the routes of other parts of the daemon.
+    `listen` are addresses of the form `unix:/path`, `instance` is the id that the daemon's servers carry, `subtree` where
+    they have control groups of their own: their processes are refused. `more` are the routes of other parts of the daemon.
 
     Entering raises ListenFailed (SocketInUse where another daemon answers) with nothing left behind.
     """
@@ -56,11 +57,13 @@ class ControlServer:
         keeping: Keeping | None = None,
         desk: OpenDesk | None = None,
         more: Sequence[Route] = (),
+        subtree: Subtree = NOT_TAKEN,
     ) -> None:
         self._closing = anyio.Event()
         self._app = build_app(supervisor, reloading, facts, keeping or NothingKept(), desk or NoDesk(), self._closing, more)
         self._addresses = tuple(listen)
         self._instance = instance
+        self._subtree = subtree
         self._gid = group_id(group)
         self._bound: list[tuple[Path, int]] = []
         self._server: QuietServer | None = None
@@ -112,7 +115,7 @@ class ControlServer:
     def _protocol(self) -> Callable[..., ControlProtocol]:
         return partial(
             ControlProtocol,
-            why_refused=partial(why_refused, instance=self._instance, group=self._gid),
+            why_refused=partial(why_refused, instance=self._instance, group=self._gid, subtree=self._subtree),
             admitted=set(),
             refused=set(),
         )

@@ -42,6 +42,7 @@ from mcpvisor.daemon.questions.pace import Pace
 from mcpvisor.daemon.unix_socket import group_id
 from mcpvisor.supervisor.error_groups import only_error
 from mcpvisor.supervisor.errors import UnknownServer
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 from mcpvisor.supervisor.transports.hop import hop_mark
 
 
@@ -63,8 +64,11 @@ class Gateway:
         keeper: SessionKeeper | None = None,
         applied: anyio.Event | None = None,
         desk: QuestionDesk | None = None,
+        subtree: Subtree = NOT_TAKEN,
     ) -> None:
         """`desk` is where servers' questions pass; without one of its own the gateway asks clients alone.
+
+        `subtree` is where the servers' processes are, who are refused on unix sockets.
 
         `keeper` is what sessions outlive the daemon in; `applied` is set once the servers are those of the configuration.
 
@@ -73,6 +77,7 @@ class Gateway:
         self._doors = doors
         self._settings = settings
         self._instance = instance
+        self._subtree = subtree
         self._health = health
         self._observer = observer if observer is not None else NoGatewayObserver()
         self._keeper = keeper if keeper is not None else MemoryKeeper()
@@ -166,7 +171,8 @@ class Gateway:
         if self._settings.auth == "open":
             return OpenAdmission()
         self.token = read_or_mint(self._settings.state_dir)
-        return AutoAdmission(tokens={TOKEN_NAME: self.token}, instance=self._instance, group=group_id())
+        tokens = {TOKEN_NAME: self.token}
+        return AutoAdmission(tokens=tokens, instance=self._instance, group=group_id(), subtree=self._subtree)
 
     def _own_desk(self) -> QuestionDesk:
         """One that knows clients alone."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from mcpvisor.daemon.peers import Peer, is_of_instance
+from mcpvisor.supervisor.process.delegation import NOT_TAKEN, Subtree
 
 ANONYMOUS: Final = "anonymous"
 """The principal of everybody who comes over TCP while `auth = "open"`; such clients are told apart by session only."""
@@ -40,9 +41,10 @@ class OpenAdmission:
 class AutoAdmission:
     """Unix peers by uid and group, everybody else by bearer token; never the servers' own processes."""
 
-    def __init__(self, *, tokens: Mapping[str, str], instance: str, group: int | None) -> None:
+    def __init__(self, *, tokens: Mapping[str, str], instance: str, group: int | None, subtree: Subtree = NOT_TAKEN) -> None:
         self._tokens = {name: token.encode() for name, token in tokens.items()}
         self._instance = instance
+        self._subtree = subtree
         self._group = group
         self._own_uid = os.geteuid()
 
@@ -54,7 +56,7 @@ class AutoAdmission:
         in_group = self._group is not None and self._group in peer.groups
         if peer.uid not in (0, self._own_uid) and not in_group:
             raise NotAdmitted(403, "this user is not a member of the group that may use the gateway")
-        if is_of_instance(peer, self._instance):
+        if is_of_instance(peer, self._instance, self._subtree):
             raise NotAdmitted(403, "the servers' own processes may not use the gateway")
         return f"uid:{peer.uid}"
 

@@ -28,6 +28,7 @@ from mcpvisor.daemon.gateway.crossing import (
 )
 from mcpvisor.daemon.gateway.doors import ServerDoors
 from mcpvisor.daemon.gateway.lists import LISTS, Lists
+from mcpvisor.daemon.gateway.malformed import invalid_params, refused_by_sdk, unknown_method
 from mcpvisor.daemon.gateway.names import SEPARATOR
 from mcpvisor.daemon.gateway.observer import GatewayObserver, method_label
 from mcpvisor.daemon.gateway.questions.passage import Passage
@@ -46,7 +47,6 @@ Answer = Callable[[Context, Mapping[str, Any]], Awaitable[JsonObject]]
 
 _log = logging.getLogger(__name__)
 
-_METHOD_NOT_FOUND = -32601
 _INTERNAL_ERROR = -32603
 
 
@@ -84,14 +84,14 @@ class Relay:
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Answer a request, or let the SDK do it. Raises MCPError and ValidationError, which the SDK turns into errors."""
+        """Answer a request, or let the SDK do it. Raises MCPError."""
         if ctx.request_id is None:
             await self._heed(ctx)
             return await call_next(ctx)
         began = anyio.current_time()
         outcome = "error"
         try:
-            result = await self._answer(ctx, call_next)
+            result = await self._answered(ctx, call_next)
             outcome = "ok"
         except anyio.get_cancelled_exc_class():
             outcome = Outcome.CANCELLED.value
@@ -102,8 +102,6 @@ class Relay:
         except MCPError as error:
             if isinstance(error.__cause__, RequestFailed):
                 outcome = error.__cause__.outcome.value
-            raise
-        except ValidationError:
             raise
         except Exception as error:
             # The SDK would send the text of the exception to the client.
@@ -121,6 +119,18 @@ class Relay:
         if session is not None:  # 2026-07-28 knows no such notification
             await self._roots.changed(Principal(session.principal, session.id))
 
+    async def _answered(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """The answer. Raises MCPError, and RequestFailed for what is no request of the client's revision."""
+        try:
+            return await self._answer(ctx, call_next)
+        except ValidationError as error:
+            raise invalid_params(ctx.params, error) from error
+        except MCPError as error:
+            refusal = refused_by_sdk(error, ctx.method)
+            if refusal is None:
+                raise
+            raise refusal from error
+
     async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         answer = self._answers.get(ctx.method)
         if answer is None or not is_initialized(ctx):
@@ -128,7 +138,7 @@ class Relay:
         try:
             methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
         except KeyError:
-            raise MCPError(_METHOD_NOT_FOUND, "Method not found", ctx.method) from None
+            raise unknown_method(ctx.method) from None
         return await answer(ctx, ctx.params or {})
 
     async def _list(self, method: str, ctx: Context, params: Mapping[str, Any]) -> JsonObject:

@@ -35,6 +35,7 @@ from mcpvisor.daemon.gateway.frames import (
     ended,
 )
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
+from mcpvisor.daemon.gateway.malformed import message_fault
 from mcpvisor.daemon.gateway.replies import refuse
 from mcpvisor.daemon.gateway.session_transport import SessionTransport
 
@@ -107,6 +108,9 @@ async def serve_modern(server: Server[Any], scope: Scope, receive: Receive, send
     What the SDK cannot write, for its depth, is answered with an error of its own. The web server cancels this task when
     the gateway closes: the client is then told what became of its request, which is why the cancellation ends here.
     """
+    if MESSAGE_SCOPE in scope and (fault := message_fault(scope[MESSAGE_SCOPE])):
+        await refuse(send, 400, fault)
+        return
     answer = Answer(send)
     try:
         await handle_modern_request(server, None, False, {}, scope, receive, answer)

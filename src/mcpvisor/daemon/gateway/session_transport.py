@@ -41,6 +41,7 @@ from mcpvisor.daemon.gateway.frames import (
     is_answer,
 )
 from mcpvisor.daemon.gateway.guard import MESSAGE_SCOPE
+from mcpvisor.daemon.gateway.malformed import message_fault
 from mcpvisor.daemon.gateway.push_stream import Incoming, PushStream, next_of, version_of
 from mcpvisor.daemon.gateway.replies import refuse
 
@@ -110,8 +111,8 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _take_post(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
         message = self._plain_request(scope, request)
-        if _is_misnamed(scope.get(MESSAGE_SCOPE)):
-            await refuse(send, 400, "the id of a request has to be a string or a whole number")
+        if MESSAGE_SCOPE in scope and (fault := message_fault(scope[MESSAGE_SCOPE])):
+            await refuse(send, 400, fault)
         elif message is None:
             await super()._handle_post_request(scope, request, receive, send)
         elif str(message.id) in self._request_streams or message.id == GET_STREAM_KEY:
@@ -266,13 +267,6 @@ class SessionTransport(StreamableHTTPServerTransport):
             tasks.start_soon(until_gone, request.receive, tasks.cancel_scope)
             await follow(track, place.number, line, otherwise=lost)
             tasks.cancel_scope.cancel()
-
-
-def _is_misnamed(raw: Any) -> bool:
-    """Whether a request has an id that is none. It would be taken for a notification, and its client wait for ever."""
-    if not isinstance(raw, dict) or "method" not in raw or "id" not in raw:
-        return False
-    return not isinstance(raw["id"], str | int) or isinstance(raw["id"], bool)
 
 
 async def _is_gone(request: Request) -> bool:

@@ -36,12 +36,20 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 class Subtree:
     """Where each generation of a server gets a control group of its own, and which controllers hold there.
 
-    `path` is None where there is no such place, and `why_not` then says why in one clause.
+    `path` is None where there is no such place, and `why_not` then says why in one clause. `name` is the subtree as
+    /proc/PID/cgroup has it.
     """
 
     path: Path | None = None
+    name: str = ""
     controllers: frozenset[str] = frozenset()
     why_not: str = ""
+
+    def holds(self, groups: str) -> bool:
+        """Whether a process is in the group of one of our servers; `groups` is the text of its /proc/PID/cgroup."""
+        below = f"{self.name}/"
+        own = _own_group(groups) or ""
+        return self.path is not None and own.startswith(below) and _is_of_a_server(own.removeprefix(below).partition("/")[0])
 
 
 NOT_TAKEN: Final = Subtree(why_not="the program that runs the supervisor has taken no control groups")
@@ -64,7 +72,8 @@ def take_subtree() -> Subtree:
         _demand_own(folder)
         _move_into_leaf(folder)
         _end_leftovers(folder)
-        return Subtree(path=folder, controllers=_enable_controllers(folder))
+        name = (_own_group(Path("/proc/self/cgroup").read_text()) or "").removesuffix(f"/{LEAF}")
+        return Subtree(path=folder, name=name, controllers=_enable_controllers(folder))
     except NotDelegated as refusal:
         return Subtree(why_not=str(refusal))
     except OSError as error:
@@ -73,7 +82,7 @@ def take_subtree() -> Subtree:
 
 def group_folder(groups: str, mounts: str) -> Path:
     """The folder of our control group, from the texts of /proc/self/cgroup and /proc/self/mountinfo. Raises NotDelegated."""
-    own = next((line.removeprefix("0::") for line in groups.splitlines() if line.startswith("0::")), None)
+    own = _own_group(groups)
     if own is None:
         raise NotDelegated("this machine has control groups of version 1 only")
     mounted = list(_mounts(mounts))
@@ -83,6 +92,15 @@ def group_folder(groups: str, mounts: str) -> Path:
         if own == root or own.startswith(root.rstrip("/") + "/"):
             return Path(point, own[len(root) :].lstrip("/"))
     raise NotDelegated(f"our control group {own} is not below what is mounted")
+
+
+def _own_group(groups: str) -> str | None:
+    """The group in the text of a /proc/PID/cgroup; None where there are those of version 1 only."""
+    return next((line.removeprefix("0::") for line in groups.splitlines() if line.startswith("0::")), None)
+
+
+def _is_of_a_server(name: str) -> bool:
+    return _OF_A_SERVER.fullmatch(name) is not None
 
 
 def empty(folder: Path, seconds: float = EMPTY_SECONDS) -> bool:
@@ -174,7 +192,7 @@ def _move_into_leaf(folder: Path) -> None:
 
 def _end_leftovers(folder: Path) -> None:
     for child in folder.iterdir():
-        if child.is_dir() and _OF_A_SERVER.fullmatch(child.name):
+        if child.is_dir() and _is_of_a_server(child.name):
             empty(child)
 
 
