@@ -20,6 +20,7 @@ def status(name: str, state: State, *, required: bool = True) -> ServerStatus:
         state=state,
         reason="canary: words of the server",
         since=0.0,
+        state_seconds=0.0,
         transport="stdio",
         era=None,
         protocol_version=None,

@@ -208,7 +208,7 @@ class TestServersWithoutPing:
             await anyio.sleep(seconds)
             return supervisor.status("files")
 
-    @pytest.mark.parametrize(("seconds", "state"), [(32, State.DEGRADED), (60, State.AUTH_REQUIRED)])
+    @pytest.mark.parametrize(("seconds", "state"), [(32, State.DEGRADED), (46, State.AUTH_REQUIRED)])
     async def test_refused_credentials_show_and_end_a_session_in_the_end(self, seconds: float, state: State) -> None:
         """The first refusal shows; as many in a row as probes may be missed are no accident."""
         status = await self.refused("auth", seconds)

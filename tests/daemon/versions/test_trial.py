@@ -115,6 +115,6 @@ def test_another_edit_is_tried_anew() -> None:
 def test_what_a_status_shows(more: dict[str, object], expected: Sight) -> None:
     """The newest version counts, not what serves beside it; an operator's wish is another thing than an end by policy."""
     known: dict[str, object] = {"wanted": "running", "wanted_by": "config", **more}
-    status = ServerStatus(name="x", state=State.READY, reason="why", since=0.0, transport="http", **known)  # type: ignore[arg-type]
+    status = ServerStatus(name="x", state=State.READY, reason="why", since=0.0, state_seconds=0.0, transport="http", **known)  # type: ignore[arg-type]
 
     assert expected == Sight.of(status)
