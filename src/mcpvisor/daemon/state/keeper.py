@@ -99,11 +99,11 @@ class Keeper:
     def _health_changed(self, supervisor: Supervisor, now: StoreHealth) -> None:
         at = time.time()
         if not now.up:
-            self._down_at = anyio.current_time() if self._down_at is None else self._down_at
+            self._down_at = time.monotonic() if self._down_at is None else self._down_at
             supervisor.bus.emit(StateStoreDegraded(at=at, reason=now.reason))
         elif self._down_at is not None:
             lost, self._lost = self.store.lost_events - self._lost, self.store.lost_events
-            supervisor.bus.emit(StateStoreRecovered(at=at, seconds=anyio.current_time() - self._down_at, lost=lost))
+            supervisor.bus.emit(StateStoreRecovered(at=at, seconds=time.monotonic() - self._down_at, lost=lost))
             self._down_at = None
 
     # See `control.keeping.Keeping`

@@ -16,6 +16,10 @@ SERVER_VARIABLE = "MCPVISOR_SERVER"
 ROUNDS = 20
 """Passes over /proc at most: one that forks as fast as it is killed is given up in the end."""
 
+EXEC_ROUNDS = 3
+EXEC_SECONDS = 0.002
+"""A pass is made again, so often and so much later, while a process is in the midst of an exec, with no environment yet."""
+
 QUIET_ROUNDS = 3
 ROUND_SECONDS = 0.05
 """The guardian is content after this many passes that found nothing, so far apart: a child may be between fork and exec."""
@@ -28,11 +32,16 @@ def kill_marked(instance: str, server: str | None = None, session: int | None = 
     cannot have passed to another. Repeats until a pass finds nothing. Blocks for some 20 us for each process of the machine.
     """
     killed: list[int] = []
+    unsure = 0
     for _ in range(ROUNDS):
-        found = kill_once(instance, server, session)
-        if not found:
-            break
+        found, is_sure = _pass(instance, server, session)
         killed += found
+        if found:
+            continue
+        if is_sure or unsure == EXEC_ROUNDS:
+            break
+        unsure += 1
+        time.sleep(EXEC_SECONDS)
     return list(dict.fromkeys(killed))
 
 
@@ -44,14 +53,23 @@ def find_marked(instance: str, server: str | None = None) -> list[int]:
 
 def kill_once(instance: str, server: str | None = None, session: int | None = None) -> list[int]:
     """One pass over /proc; the pids that were killed in it."""
+    return _pass(instance, server, session)[0]
+
+
+def _pass(instance: str, server: str | None, session: int | None) -> tuple[list[int], bool]:
+    """One pass over /proc: the pids that were killed in it, and whether it was seen of all others that they are not ours."""
     marks = _marks(instance, server)
     killed: list[int] = []
+    is_sure = True
     for pid in pids():
         if pid in (os.getpid(), session):
             continue
-        if (session is not None and _session(pid) == session and not _is_zombie(pid)) or _carries(pid, marks):
+        environment = _environment(pid)
+        if (session is not None and _session(pid) == session and not _is_zombie(pid)) or _has(environment, marks):
             killed += [pid] if _kill(pid, marks, session) else []
-    return killed
+        elif not environment and _has_memory(pid):
+            is_sure = False
+    return killed, is_sure
 
 
 def pids() -> list[int]:
@@ -61,7 +79,7 @@ def pids() -> list[int]:
 
 def carries_mark(environment: bytes, instance: str, server: str | None = None) -> bool:
     """Whether the text of /proc/PID/environ has the mark in it."""
-    return all(mark in b"\0" + environment for mark in _marks(instance, server))
+    return _has(environment, _marks(instance, server))
 
 
 def _marks(instance: str, server: str | None) -> tuple[bytes, ...]:
@@ -70,20 +88,38 @@ def _marks(instance: str, server: str | None) -> tuple[bytes, ...]:
 
 
 def _carries(pid: int, marks: tuple[bytes, ...]) -> bool:
+    return _has(_environment(pid), marks)
+
+
+def _has(environment: bytes | None, marks: tuple[bytes, ...]) -> bool:
+    return environment is not None and all(mark in b"\0" + environment for mark in marks)
+
+
+def _environment(pid: int) -> bytes | None:
+    """What /proc/PID/environ holds; None of a process that is gone, or somebody else's."""
     try:
         # A plain read: no buffering, no decoding, for this runs once for each process of the machine.
         fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # gone, or somebody else's
-        return False
+    except OSError:
+        return None
     try:
-        environment = b"\0"
+        environment = b""
         while piece := os.read(fd, 65536):
             environment += piece
     except OSError:
-        return False
+        return None
     finally:
         os.close(fd)
-    return all(mark in environment for mark in marks)
+    return environment
+
+
+def _has_memory(pid: int) -> bool:
+    """Whether a process has memory of its own: threads of the kernel and zombies have none."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - see `pids`
+            return not file.read().startswith(b"0 ")
+    except OSError:
+        return False
 
 
 def _session(pid: int) -> int | None:
