@@ -370,7 +370,9 @@ def test_a_file_that_is_cut_under_a_daemon_stops_nothing(daemon, share):
 
     assert (1, True) == (told, up)
     # Whichever comes first, the look at its size or a page that is missing.
-    assert re.search("it is damaged: (it was truncated while it was in use|database disk image is malformed)", running.log_text())
+    assert re.search(
+        "it is damaged: (it was truncated while it was in use|database disk image is malformed)", running.log_text()
+    )
     assert "all that is known is written anew" in running.log_text()
     assert ("disabled", 1) == (running.server("quiet")["state"], running.log_text().count(begun))
 

@@ -16,6 +16,7 @@ import anyio
 import pytest
 from tests.processes import is_alive
 
+from mcpvisor.supervisor.process import sweep
 from mcpvisor.supervisor.process.guardian import Guardian
 from mcpvisor.supervisor.process.sweep import INSTANCE_VARIABLE, SERVER_VARIABLE, find_marked, kill_marked, kill_once
 
@@ -164,6 +165,36 @@ def test_sweep_kills_by_the_whole_mark_only(instance):
     assert [mine.pid] == killed
     assert [None, None] == spared
     assert [other.pid] == killed_later
+
+
+def test_a_process_in_the_midst_of_an_exec_is_looked_at_again(instance, monkeypatch):
+    """For a moment of an exec a process has no environment at all, and would be taken for nobody's."""
+    looks, look = [], sweep._environment
+
+    def in_the_midst(pid: int) -> bytes | None:
+        if pid == mine.pid and not looks:
+            looks.append(pid)
+            return b""  # that moment cannot be met at will
+        return look(pid)
+
+    monkeypatch.setattr(sweep, "_environment", in_the_midst)
+    with marked(instance) as mine:
+        killed = kill_marked(instance)
+        mine.kill()
+
+    assert ([mine.pid], [mine.pid]) == (looks, killed)
+
+
+def test_processes_without_an_environment_do_not_hold_a_sweep_up(instance):
+    """Whoever was started with none is looked at a few times more, and left alone."""
+    with subprocess.Popen(["/bin/sleep", "60"], env={}, start_new_session=True) as bare:
+        began = time.monotonic()
+        killed = kill_marked(instance)
+        took, state = time.monotonic() - began, bare.poll()
+        bare.kill()
+
+    assert ([], None) == (killed, state)
+    assert took < 5
 
 
 def test_sweep_finds_nothing_twice(instance):
