@@ -18,6 +18,16 @@ def event(event_id: str, text: str = "") -> HandlerEvent:
     return HandlerEvent(id=event_id, kind="resource_updated", server="s", at=1.0, data={"uri": "a", "text": text})
 
 
+async def recalled(folder: Path) -> Ledger:
+    """What a next run knows by the store of a folder."""
+    store = StateStore(folder / "state.db")
+    await store.open()
+    ledger = Ledger(store)
+    ledger.recall()
+    await store.close()
+    return ledger
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The state store is for asyncio."""
@@ -40,11 +50,7 @@ async def test_events_come_back_as_they_were(tmp_path: Path) -> None:
     ledger.buried("h", event("2"), "a bad day", 4, 20.0)
     ledger.handled("h", "3")
     await first.close()
-    second = StateStore(tmp_path / "state.db")
-    await second.open()
-    again = Ledger(second)
-    again.recall()
-    await second.close()
+    again = await recalled(tmp_path)
 
     assert on_disk
     assert [KeptEvent(handler="h", event=event("1", "\u00e4\u2028").as_json(), accepted_at=10.0)] == again.pending()
@@ -63,11 +69,7 @@ async def test_events_come_back_in_the_order_in_which_they_came(tmp_path: Path) 
         await ledger.until_written(ledger.accept("h", event(name), now))
     await ledger.until_written(ledger.accept("h", event("z", "more"), 402.0))
     await first.close()
-    second = StateStore(tmp_path / "state.db")
-    await second.open()
-    again = Ledger(second)
-    again.recall()
-    await second.close()
+    again = await recalled(tmp_path)
 
     assert ["z", "y", "x", "w"] == [kept.event["id"] for kept in again.pending()]
 
