@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
 from mcpvisor.daemon.config.applied import Applied, Removal
 from mcpvisor.daemon.control.reloading import ConfigState, ExpectedRemoval
-from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.states import BOUNDED
 from mcpvisor.supervisor.status import ServerStatus
 
 Trial = Mapping[str, Any]
-
-_COMING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING, State.DRAINING})
-"""States of a server that is wanted running which lead on by themselves."""
 
 
 def under_way(
@@ -31,7 +28,7 @@ def under_way(
 
 
 def _is_under_way(status: ServerStatus, trial: Trial | None) -> bool:
-    return trial is not None or status.state in _COMING or status.replacing
+    return trial is not None or status.state in BOUNDED or status.replacing
 
 
 def gone_files(before: Applied, after: Applied) -> dict[str, str]:

@@ -8,7 +8,7 @@ from mcpvisor.daemon.control.counts import counted
 from mcpvisor.daemon.control.evidence import Evidence
 from mcpvisor.daemon.control.spans import seconds
 from mcpvisor.supervisor.spec import RestartRule
-from mcpvisor.supervisor.states import State
+from mcpvisor.supervisor.states import BOUNDED, State
 from mcpvisor.supervisor.status import Hindrance, ServerStatus
 
 _NEXT: Final = {
@@ -28,9 +28,6 @@ _NEXT: Final = {
 }
 
 _ON_TRIAL: Final = "; this version is on trial: the former one runs again if it does not become ready in its time"
-
-_PENDING: Final = frozenset({State.STARTING, State.NEGOTIATING, State.RESTORING, State.DRAINING})
-"""States that `ServerStatus.deadline` ends."""
 
 
 def what_next(evidence: Evidence) -> str:
@@ -114,7 +111,7 @@ def next_at(evidence: Evidence) -> float | None:
         return status.recycled_at
     if status.state is State.NEGOTIATING and status.asked_until is not None:
         return status.asked_until
-    if status.state in _PENDING:
+    if status.state in BOUNDED:
         return status.deadline
     if status.next_attempt is not None:
         return status.next_attempt

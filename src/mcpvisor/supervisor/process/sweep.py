@@ -92,7 +92,10 @@ def _carries(pid: int, marks: tuple[bytes, ...]) -> bool:
 
 
 def _has(environment: bytes | None, marks: tuple[bytes, ...]) -> bool:
-    return environment is not None and all(mark in b"\0" + environment for mark in marks)
+    if environment is None:
+        return False
+    text = b"\0" + environment  # once for all marks: this is done for each process of the machine
+    return all(mark in text for mark in marks)
 
 
 def _environment(pid: int) -> bytes | None:
